@@ -75,6 +75,7 @@ $(READY): $(INSTALLED)
 
 demo: $(INSTALLED)
 	@$(BIN)/hedgerow demo $(ARGS)
+	@echo "The command is $(BIN)/hedgerow; 'source $(BIN)/activate' lets you type hedgerow alone."
 
 # Two test files at a time; ARGS='-n 0' runs all in one process.
 test: $(READY)

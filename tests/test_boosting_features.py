@@ -260,3 +260,11 @@ def test_private_cross_validation_without_a_budget_is_warned_of_once(tmp_path: A
         cross_val_score(model, X, y, cv=3)
     assert len(told) == 1
     GridSearchCV(model, {"max_iter": [1, 2]}, cv=2).fit(X, y)
+
+
+def test_quantiles_of_rows_on_a_cluster_are_refused() -> None:
+    """Before a connection is made, with a way out."""
+    X, y = some_rows()
+    model = BoostedTreesRegressor(loss="absolute_error", backend="ray")
+    with pytest.raises(InvalidParameter, match=r"loss='absolute_error' does not go with backend='ray'.*or train here"):
+        model.fit(X, y)

@@ -199,6 +199,6 @@ def test_the_examples_of_the_page_run() -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("treelite")
     shown, names = blocks("reference/elsewhere.md"), {}
-    assert [block.language for block in shown] == ["python", "python"]
+    assert [block.language for block in shown] == ["python", "python", "python"]
     for block in shown:
         exec(compile(block.text, "elsewhere.md", "exec"), names)  # noqa: S102 - our own documentation

@@ -94,6 +94,7 @@ CASES = {
     "three classes": (BoostedTreesClassifier, "three", {}),
     "numbers": (BoostedTreesRegressor, "amount", {}),
     "counts": (BoostedTreesRegressor, "count", {"loss": "poisson"}),
+    "a quantile": (BoostedTreesRegressor, "amount", {"loss": "quantile", "quantile": 0.8}),
     "some rows": (BoostedTreesRegressor, "amount", {"subsample": 0.6}),
     "levels by name": (BoostedTreesRegressor, "amount", {"categorical_features": ["z", "city", "kind"]}),
     "rows set apart": (BoostedTreesClassifier, "word", {"early_stopping": True, "n_iter_no_change": 2}),

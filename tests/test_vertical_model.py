@@ -19,6 +19,7 @@ from hedgerow.federation.run import Run
 from hedgerow.federation.vertical_model import VerticalModel
 from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.vertical.common.parts import Target
+from hedgerow.protocols.vertical.common.readable import export_part
 from hedgerow.transport.emulate import Link
 from twins.random_parts import random_shared
 
@@ -547,5 +548,124 @@ def test_secret_shares_refuse_what_they_cannot_do():
         fed.fit("vertical.secret_shared", **SHARED)
     with pytest.raises(InvalidParameter, match="min_child_weight"):
         fed.fit("vertical.secret_shared", min_child_weight=5.0, **SHARED)
+    plain = Federation.vertical(
+        {name: table.drop(columns="region", errors="ignore") for name, table in by_party(EVERYBODY).items()},
+        labels=("bank", REPAID),
+    )
     with pytest.raises(InvalidParameter, match="dealer must be a party of its own"):
-        fed.fit("vertical.secret_shared", dealer="shop", **SHARED)
+        plain.fit("vertical.secret_shared", dealer="shop", **SHARED)
+
+
+# --- explanations and parts for other tools --------------------------------------------------------------------------
+
+
+def test_interactions_are_told_to_owners(run):
+    """Each party has its own pairs; with what is elsewhere they are its contributions."""
+    rows = by_party(EVERYBODY[:50])
+    found, alone = run.model.interactions(rows), run.model.contributions(rows)
+    for party, columns in HOLDERS.items():
+        assert found[party].columns == tuple(columns)
+        assert found[party].values.shape == (50, len(columns), len(columns), 1)
+        summed = found[party].values.sum(axis=2) + found[party].elsewhere
+        np.testing.assert_allclose(summed, alone[party].values, atol=1e-12)
+    assert set(found["bank"].others) == {"shop", "telco"}
+
+
+def test_permutation_importance_is_that_of_the_pooled_model(run):
+    """Each owner shuffles its own column: the score falls as it does for one table with the column shuffled."""
+    ensemble, table = pooled(run)
+    model, rng = run.model, np.random.default_rng(3)
+    found = model.permutation_importance(by_party(EVERYBODY), REPAID, n_repeats=2, random_state=3)
+    assert {party: list(columns) for party, columns in found.items()} == HOLDERS
+    best = model.score(by_party(EVERYBODY), REPAID)
+    names = [name for columns in HOLDERS.values() for name in columns]
+    asked = {j for tree in ensemble.trees for j in tree.feature.tolist()}
+    for party, columns in HOLDERS.items():
+        for name in columns:
+            place = names.index(name)
+            for k in range(2):
+                if place not in asked:
+                    assert found[party][name][k] == 0
+                    continue
+                shuffled = table.with_values(place, rng.permutation(table.columns[place].values))
+                said = np.where(ensemble.raw_scores(shuffled)[:, 0] > 0, "yes", "no")
+                assert found[party][name][k] == pytest.approx(best - np.mean(said == REPAID))
+    assert found["bank"]["income"].mean() > 0.02
+    some = model.permutation_importance(by_party(EVERYBODY), REPAID, columns={"telco": ["calls"]}, n_repeats=1)
+    assert list(some) == ["telco"]
+    with pytest.raises(InvalidInput, match="shop has no column 'income' in this model; there are basket, region"):
+        model.permutation_importance(by_party(EVERYBODY), REPAID, columns={"shop": ["income"]})
+
+
+def test_partial_dependence_is_that_of_the_pooled_model(run):
+    """Levels, numbers and missing values that the owner puts into all rows: means of the pooled model's predictions."""
+    ensemble, table = pooled(run)
+    for party, column, values in (
+        ("shop", "region", None),
+        ("telco", "calls", [1.0, 6.0, None]),
+        ("bank", "debt", None),
+    ):
+        found = run.model.partial_dependence(by_party(EVERYBODY), party, column, values=values, grid_resolution=4)
+        place = [name for columns in HOLDERS.values() for name in columns].index(column)
+        own = table.columns[place]
+        for value, mean in zip(found.values, found.means, strict=True):
+            given = value if own.levels is None else own.levels.index(value)
+            same = np.full(N, np.nan if given is None else given, own.values.dtype)
+            wanted = ensemble.predictions(ensemble.raw_scores(table.with_values(place, same))).mean(axis=0)
+            np.testing.assert_allclose(mean, wanted, rtol=1e-12)
+    assert len(found.values) == 4
+    with pytest.raises(InvalidInput, match="no level 'west'"):
+        run.model.partial_dependence(by_party(EVERYBODY), "shop", "region", values=["west"])
+
+
+def test_parts_leave_one_by_one_for_other_tools(run, tmp_path):
+    """A feature holder's conditions, run in a database, are its answers; the label holder's trees lead to scores."""
+    duckdb = pytest.importorskip("duckdb")
+    answers = {}
+    for party in ("shop", "telco"):
+        run.model.export(party, tmp_path / f"{party}.json")
+        told = json.loads((tmp_path / f"{party}.json").read_text())
+        assert told["role"] == "feature_holder"
+        frame = EVERYBODY[HOLDERS[party]].astype({"region": str} if party == "shop" else {})
+        connection = duckdb.connect()
+        connection.register("own", frame)
+        conditions = ", ".join(f"({question['left_if']}) AS h{question['handle']}" for question in told["questions"])
+        query = f"SELECT {conditions} FROM own"  # noqa: S608 - our own conditions are what is tried
+        answers[party] = connection.sql(query).df().to_numpy(bool)
+    run.model.export("bank", tmp_path / "bank.json")
+    text = (tmp_path / "bank.json").read_text()
+    told = json.loads(text)
+    assert "basket" not in text
+    assert "region" not in text
+    rows = EVERYBODY.to_dict("records")
+    raw = np.full(N, told["target"]["base_scores"][0])
+    for tree in told["trees"]:
+        for i, row in enumerate(rows):
+            node = tree["nodes"][0]
+            while "value" not in node:
+                if "party" in node:
+                    left = answers[node["party"]][i, node["handle"]]
+                else:
+                    value = row[node["column"]]
+                    left = (
+                        node["missing"] == "left"
+                        if math.isnan(value)
+                        else node["below"] is None or value < node["below"]
+                    )
+                node = tree["nodes"][node["left"] if left else node["right"]]
+            raw[i] += node["value"]
+    np.testing.assert_allclose(raw, run.model.decision_function(by_party(EVERYBODY)), atol=1e-5)
+    with pytest.raises(InvalidParameter, match="party must be one of bank, shop, telco, got 'nobody'"):
+        run.model.export("nobody", tmp_path / "x.json")
+
+
+def test_a_part_with_shared_leaves_is_told_without_its_words(tmp_path):
+    """Own splits, shapes of trees, and no word of any leaf."""
+    name, part = next(iter(random_shared(np.random.default_rng(1)).parts.items()))
+    export_part(part, tmp_path / "part.json")
+    told = json.loads((tmp_path / "part.json").read_text())
+    assert told["party"] == name
+    assert "leaves" not in json.dumps(told["trees"])
+    assert len(told["trees"]) == len(part.trees)
+    for tree, mine in zip(told["trees"], part.trees, strict=True):
+        assert [node.get("column") is not None for node in tree["nodes"]] == (mine.column >= 0).tolist()

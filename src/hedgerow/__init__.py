@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         PrivateBoostingClassifier,
         PrivateBoostingRegressor,
     )
+    from hedgerow.estimators.search import PrivateSearch
     from hedgerow.federation.alignment import align
     from hedgerow.federation.federation import Federation
     from hedgerow.federation.run import Run
@@ -41,6 +42,7 @@ __all__ = [
     "HedgerowError",
     "PrivateBoostingClassifier",
     "PrivateBoostingRegressor",
+    "PrivateSearch",
     "RayBackend",
     "Run",
     "Schema",
@@ -61,6 +63,7 @@ _HOME_OF = {
     "HedgerowError": "hedgerow.errors",
     "PrivateBoostingClassifier": "hedgerow.estimators.private",
     "PrivateBoostingRegressor": "hedgerow.estimators.private",
+    "PrivateSearch": "hedgerow.estimators.search",
     "RayBackend": "hedgerow.engine.rows_ray.cluster",
     "Run": "hedgerow.federation.run",
     "Schema": "hedgerow.schema",

@@ -57,11 +57,13 @@ ASSUMED_OF_DATA = (
 )
 """What every statement of a model takes for granted of the rows, in words."""
 
+PARAMETERS_TRIED = "the choice of parameters, if several were tried on these rows"
+
 NOT_COVERED = (
     "further trainings on the same rows, or on tables that share rows: their epsilons and deltas add up",
     "several rows of one person, or of people who depend on each other: k rows cost k times epsilon, and more delta",
     "what is true of people in general: a model may say much about somebody who was never in the table",
-    "the choice of parameters, if several were tried on these rows",
+    PARAMETERS_TRIED,
     "the schema itself, if it was made from these rows",
     "log files, metrics and other output that was computed from the rows beside the model and this statement",
     "how long the training took, how much memory it needed, and what else could be observed of the machine",

@@ -5,6 +5,8 @@ A sum that is open already is never asked for with an owner more or less: the di
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -28,7 +30,10 @@ OWNERS = ("anna", "ben", "carla")
 def make_data(n_owners=3, n_rows=160, **how):
     """Rows of several owners."""
     pooled = make_pooled(np.random.default_rng(4), n_rows, **how)
-    return share_out(pooled, [n_rows // n_owners] * n_owners)
+    data = share_out(pooled, [n_rows // n_owners] * n_owners)
+    return {  # rows are watched where a job stops early
+        name: replace(brought, validation=np.arange(n_rows // n_owners) % 4 == 0) for name, brought in data.items()
+    }
 
 
 DATA = make_data()
@@ -59,6 +64,12 @@ ARRANGEMENTS = {
     "by an owner": {"coordinator": "anna"},
     "every sum with own masks": {"double_masking": True},
     "with counts": {"trees": {"min_samples_leaf": 4}},
+    "with rows that are watched": {"trees": {"early_stopping_rounds": 1, "learning_rate": 0.9}},
+    "watched by an owner, on draws of rows": {
+        "coordinator": "anna",
+        "trees": {"early_stopping_rounds": 2, "subsample": 0.7},
+    },
+    "with balanced classes": {"class_weight": "balanced"},
 }
 
 

@@ -23,8 +23,9 @@ from hedgerow.engine.table import Column, Table
 from hedgerow.protocols.shares import messages as common
 from hedgerow.protocols.shares.columns import OneHotColumns
 from hedgerow.protocols.vertical.common import messages as agreement
-from hedgerow.protocols.vertical.secret_shared import label_holder, messages
+from hedgerow.protocols.vertical.secret_shared import label_holder, messages, own_rows
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
+from hedgerow.protocols.vertical.secret_shared.shape import shape_of
 from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
@@ -219,9 +220,25 @@ def test_what_is_masked_is_uniform_to_its_receiver(receiver):
             assert rest.shape[1] < 0.02 * len(mask)
 
 
+@pytest.mark.parametrize("receiver", HOLDERS)
+def test_limits_of_leaves_are_checked_under_masks(receiver):
+    """With min_child_weight and min_samples_leaf, no message is of another kind, and every bit is uniform."""
+    job = make_job(n_iterations=1, max_depth=1, min_child_weight=2.0, min_samples_leaf=12)
+    records = varied(receiver, 32, job=job)
+    found = over_runs(records)
+    assert {kind for _, kind, _ in found} <= {kind for _, kind, _ in over_runs(group(receiver))}
+    shape = shape_of(job, run(job, make_data(), {}).records["ben"].messages(messages.Sizes, "received")[0])
+    assert shape.limits.n_checks == 4
+    mask = np.concatenate([counting_bits(pieces) for pieces in list(rounds_of(shape, 0))[:-1]])
+    for (sender, kind, name), words in found.items():
+        if kind is not common.Dealt:
+            counted = mask if kind is common.MaskedWords else np.ones(8 * words.shape[1], np.bool_)
+            assert unlike_uniform(words, counted) == [], (sender, kind, name)
+
+
 def break_masks(monkeypatch):
     """Leave out a part of the mask in each kind of message; nobody notices but who looks at the bytes."""
-    columns, gradients, lifted = OneHotColumns.minus, label_holder._OwnRows.minus, lifting.hidden
+    columns, gradients, lifted = OneHotColumns.minus, own_rows.OwnRows.minus, lifting.hidden
 
     def short(masks):
         return masks & np.uint32(0xFFFF)
@@ -231,7 +248,7 @@ def break_masks(monkeypatch):
         return drawn._replace(words=drawn.words & np.uint32(0xFFFFFFF7))
 
     monkeypatch.setattr(OneHotColumns, "minus", lambda own, masks, rows: columns(own, short(masks), rows))
-    monkeypatch.setattr(label_holder._OwnRows, "minus", lambda own, nodes, masks: gradients(own, nodes, short(masks)))
+    monkeypatch.setattr(own_rows.OwnRows, "minus", lambda own, nodes, masks: gradients(own, nodes, short(masks)))
     monkeypatch.setattr(label_holder, "hidden_input", lambda members, _masks: members)
     monkeypatch.setattr(lifting, "hidden", lift)
 

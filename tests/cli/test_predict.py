@@ -12,7 +12,9 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 
+from hedgerow import Federation
 from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor, load_model
+from twins.naive_pmml import NaivePmml
 
 
 @pytest.fixture
@@ -115,6 +117,46 @@ def test_an_exported_model_predicts_the_same(run: Any, people: Path) -> None:
     np.testing.assert_allclose(theirs, model.predict_proba(X)[:, 1], atol=1e-6)
 
 
+def test_models_of_other_libraries_are_read_and_written(run: Any, people: Path) -> None:
+    """A file of XGBoost predicts as it is, and leaves as LightGBM's text and as PMML; both say the same."""
+    xgboost, lightgbm = pytest.importorskip("xgboost"), pytest.importorskip("lightgbm")
+    X = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+    data = xgboost.DMatrix(X, X[:, 0] > 0, feature_names=["a", "b", "c"])
+    booster = xgboost.train({"objective": "binary:logistic", "nthread": 1}, data, 4)
+    booster.save_model(people / "theirs.ubj")
+    (people / "rows.csv").write_text("a,b,c\n" + "\n".join(",".join(map(repr, row)) for row in X.tolist()))
+    run("predict", people / "theirs.ubj", people / "rows.csv", "--proba", "--out", people / "p.parquet")
+    shares = pq.read_table(people / "p.parquet")["probability_1"].to_numpy()
+    np.testing.assert_allclose(shares, booster.predict(data), atol=1e-6)
+    for fmt in ("lightgbm", "pmml"):
+        told = run("export", people / "theirs.ubj", "--format", fmt, "--out", people / f"m.{fmt}", "--json").json
+        assert (told["format"], told["trees"]) == (fmt, 4)
+    again = lightgbm.Booster(model_file=people / "m.lightgbm").predict(X.astype(np.float64))
+    np.testing.assert_allclose(again, shares, atol=1e-6)
+    read = NaivePmml((people / "m.pmml").read_bytes())
+    found = [read.predict(dict(zip("abc", row, strict=True)))["1"] for row in X[:20].tolist()]
+    np.testing.assert_allclose(found, shares[:20], atol=1e-6)
+
+
+def test_one_part_of_a_saved_run_is_exported(run: Any, people: Path) -> None:
+    """--party says whose; a model in parts leaves in no other format, and a party's part from no model file."""
+    rng = np.random.default_rng(1)
+    data = {"bank": rng.normal(size=(80, 2)), "shop": rng.normal(size=(80, 2))}
+    fed = Federation.vertical(data, labels=("bank", data["shop"][:, 0] > 0))
+    how: dict[str, Any] = {"epsilon": np.inf, "edges": "quantile", "n_estimators": 2, "max_depth": 2}
+    fed.fit("vertical.bucket_rr", **how).save(people / "first")
+    out = people / "shop.json"
+    told = run("export", people / "first", "--party", "shop", "--format", "json", "--out", out, "--json").json
+    assert (told["party"], told["format"]) == ("shop", "json")
+    assert json.loads(out.read_text())["questions"][0]["column"] == "x0"
+    for args, words in (
+        (("first", "--format", "json"), "--party must say whose part"),
+        (("first", "--format", "pmml", "--party", "shop"), "--party is for --format json"),
+        (("rows.csv", "--format", "json"), "is for a model in parts"),
+    ):
+        assert words in run("export", people / args[0], *args[1:], "--out", people / "x.json", code=2).stderr
+
+
 def test_models_for_onnx_and_treelite_predict_the_same(run: Any, people: Path) -> None:
     """Each program reads its file; --json tells the format."""
     onnxruntime, treelite = pytest.importorskip("onnxruntime"), pytest.importorskip("treelite")
@@ -134,8 +176,8 @@ def test_models_for_onnx_and_treelite_predict_the_same(run: Any, people: Path) -
 
 def test_export_mistakes_have_their_exit_codes(run: Any, people: Path, model: Path) -> None:
     """An unknown format is usage, a missing model is the model file's code."""
-    told = run("export", model, "--format", "lightgbm", "--out", "x.json", code=2)
-    assert "--format must be one of xgboost, onnx, treelite, got 'lightgbm'" in told.stderr
+    told = run("export", model, "--format", "catboost", "--out", "x.json", code=2)
+    assert "--format must be one of xgboost, lightgbm, onnx, pmml, treelite, json, got 'catboost'" in told.stderr
     run("export", people / "none.json", "--out", people / "x.json", code=4)
     told = run("export", model, "--out", model, "--json", code=2)
     assert "choose another --out" in told.json["error"]["message"]

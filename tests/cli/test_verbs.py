@@ -70,6 +70,7 @@ NO_DRY_RUN = {
     "protocols": _READS,
     "rehearse": _DRY_ITSELF,
     "report": "it writes nothing but one page, which can be looked at and deleted",
+    "schema check": _READS,
     "status": _READS,
     "warmup": "it writes nothing but compiled kernels, which every other verb would write as well",
     "watch": _READS,
@@ -98,6 +99,8 @@ NO_PROGRESS = {
     "protocols": _QUICK,
     "refuse": _WAITS,
     "report": _QUICK,
+    "schema check": _QUICK,
+    "schema make": _QUICK,
     "serve": "it has no end to come nearer to; /health and /metrics tell how it is",
     "status": _QUICK,
     "watch": "it has no end to come nearer to; it is itself what shows progress",
@@ -235,7 +238,10 @@ DRY_RUNS = {
     "refuse": "{open} --home shop",
     "resume": "{agreed} --home bank",
     "run": "{agreed} --home shop",
+    "schema make": "rows.parquet --label y --out schema.json",
     "serve": "{run_id} --home shop",
+    "simulate": "job.toml --data bank=bank/customers.parquet --data shop=shop/customers.parquet --label repaid "
+    "--id customer",
     "train": "--data rows.parquet --label y --out new.json",
 }
 
@@ -339,6 +345,7 @@ SHOWN_ELSEWHERE = {
     "rehearse": "it starts processes; tests/node/test_rehearse.py",
     "resume": "as run",
     "run": "it needs two parties; below",
+    "simulate": "made of the same pieces; test_simulate.py",
     "warmup": "it may compile for minutes; test_warmup.py",
 }
 

@@ -134,6 +134,7 @@ def assert_scores_follow(nodes, rows, problem, output=0):
         min_rows_per_sum=st.sampled_from([1, 1, 2, 15, 121]),
         learning_rate=st.sampled_from([0.1, 1.0]),
         missing_unseen=st.sampled_from(["heavier", "right"]),
+        one_hot_levels=st.sampled_from([(), (), (4,), (4, 5)]),
         interaction=st.sampled_from(
             [None, None, ((0, 4), (4, 5, 6)), ((0, 1), (1, 2, 3)), tuple((k,) for k in range(9))]
         ),

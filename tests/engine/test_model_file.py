@@ -237,7 +237,7 @@ DAMAGES = [
     (change("format", "xgboost"), 'not a Hedgerow model: "format" must be "hedgerow-model", got "xgboost"'),
     (change("version", 3), "the file has version 3, but this Hedgerow reads versions up to 2"),
     (change("version", "1"), 'version must be a whole number from 1 on, got "1"'),
-    (change("loss", "hinge"), "loss must be one of logistic, squared, softmax, poisson, got 'hinge'"),
+    (change("loss", "hinge"), "loss must be one of logistic, squared, softmax, poisson, absolute, quantile"),
     (change("loss", 3), "loss must be text, got 3"),
     (change("base_scores", []), "base_scores must have at least one entry"),
     (change("base_scores.0", None), "base_scores must hold finite numbers, got null"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from hedgerow.protocols.horizontal.secure_sum.messages import Agreement, NextSte
 from hedgerow.protocols.horizontal.secure_sum.spec import SPEC as PROTOCOL
 from hedgerow.schema import Schema
 from hedgerow.testing.hostile import cases, part_of, play_twisted
+from hedgerow.testing.transcripts import play
 from hedgerow.transport.frames import Message
 from hedgerow.transport.ranges import check
 from twins.horizontal import job_for, make_pooled, share_out
@@ -39,6 +42,8 @@ VARIANTS = {
     "regression": (SQUARED, {"task": "regression"}),
     "declared": ({**SQUARED, "label_range": (-50.0, 50.0), "coordinator": "ben"}, {"task": "regression"}),
     "private edges": ({"quantiles": "private", "schema": CLASSES, "quantile_epsilon": 1.0, "quantile_delta": 1e-5}, {}),
+    "weights and watching": ({"class_weight": "balanced", "early_stopping_rounds": 1}, {}),
+    "going on": ({"subsample": 0.9}, {}),
     "dp": (DP, {}),
     "dp double": ({**DP, "double_masking": True}, {}),
     "dp regression": ({"dp": (1.0, 1e-5), "schema": NUMBERS, "task": "regression"}, {"task": "regression"}),
@@ -56,6 +61,12 @@ def prepared():
             changes, rows = VARIANTS[variant]
             pooled = make_pooled(np.random.default_rng(3), 60, n_numeric=1, n_levels=2, **rows)
             data = share_out(pooled, [20, 20, 20])
+            if variant == "weights and watching":
+                own = {"weight": np.linspace(0.1, 2.0, 20), "validation": np.arange(20) % 4 == 0}
+                data = {name: replace(brought, **own) for name, brought in data.items()}
+            if variant == "going on":
+                earlier = play(PROTOCOL, job_for(data, n_iterations=2, max_depth=2), data).results["anna"]
+                data = {name: replace(brought, part=earlier) for name, brought in data.items()}
             if "dp" in changes:
                 loss = "squared" if "task" in changes else "logistic"
                 job = Job(owners=tuple(data), run_id="r", boosting=BoostingParams(loss=loss), **changes)
@@ -139,7 +150,7 @@ def taken(nodes, sent):
 
 def begun(n_outputs=1):
     """An owner at the root of the first tree."""
-    nodes = Nodes(n_features=3, n_outputs=n_outputs, n_trees=4, n_cells=10, max_depth=3)
+    nodes = Nodes(n_features=3, n_outputs=n_outputs, n_trees=4, n_cells=10, max_depth=3, watches=False)
     taken(nodes, step(start=0))
     return nodes
 

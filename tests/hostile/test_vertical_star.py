@@ -138,6 +138,7 @@ ARRANGEMENTS = {
     "scoring": (scoring, {}),
     "scoring, randomised": (scoring, {"predict_epsilon": 2.0}),
     "explaining, contributions": (explaining, {}),
+    "explaining, interactions": (explaining, {"what": "interactions"}),
     "explaining, importances": (explaining, {"what": "importances"}),
     "closed_scoring": (closed_scoring, {}),
     "closed_scoring, shared leaves": (closed_scoring, {"shared": True}),

@@ -52,6 +52,8 @@ VERBS = {
     "protocols": "tests/cli/test_docs.py::test_protocols_and_their_options_are_listed",
     "refuse": "tests/node/test_story.py::test_a_refusal_reaches_the_proposer_as_a_code",
     "rehearse": "tests/node/test_rehearse.py::test_by_processes_with_attacks",
+    "schema": "tests/cli/test_simulate.py::test_a_schema_is_made_to_be_filled_in",
+    "simulate": "tests/cli/test_simulate.py::test_a_job_runs_with_the_tables_of_all_parties",
     "warmup": "tests/cli/test_warmup.py::test_named_kernels_are_compiled",
 }
 """Verbs that only the page of synopses shows -> the test that types them."""
@@ -66,6 +68,7 @@ EXECUTED = {
         (
             *(f"docs/tutorials/{name}.md" for name in ("first_model", "private_model", "shared_customers")),
             *("docs/tutorials/three_owners.md", "docs/attacks.md", "docs/scale.md"),
+            "docs/protocols/horizontal_secure_sum.md",
             *(f"docs/protocols/vertical_{name}.md" for name in ("aligning", "mp_fedxgb", "private_histograms")),
             *(f"docs/reference/{name}.md" for name in ("estimators", "federation", "plot", "private_estimators")),
             "docs/reference/vertical_explanations.md",

@@ -29,9 +29,8 @@ NO_OTHER_WAY = {
     **{
         f"estimators/{where}": "a public name would be one of the estimator's, which are its users'"
         for where in (
-            "private.py:_Gaussian self._seed",
-            "private.py:_Private self._check_names",
-            "private.py:_Private self._seed",
+            "private.py:PrivateEstimator self._check_names",
+            "private.py:PrivateEstimator self._seed",
         )
     },
 }

@@ -141,6 +141,7 @@ EXAMPLES = {
     "vertical.closed_scoring": (Example("with three parties and a dealer", job=ClosedScoringJob(**_MODEL)),),
     "vertical.explaining": (
         Example("with contributions", job=ExplainingJob(**_MODEL)),
+        Example("with interactions", job=ExplainingJob(**_MODEL, what="interactions")),
         Example("with importances", job=ExplainingJob(**_MODEL, what="importances")),
     ),
 }

@@ -11,6 +11,8 @@ import pytest
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.sensitivity import (
+    bounded_choice_sensitivity,
+    bounded_sum_sensitivity,
     centred_gain_sensitivity,
     clipped_leaf_sensitivity,
     gain_sensitivity,
@@ -223,3 +225,76 @@ def test_bad_parameters_are_refused(call, words):
     """Each with its name."""
     with pytest.raises(InvalidParameter, match=words):
         call()
+
+
+# --- weights and several outputs -------------------------------------------------------------------------------------
+
+
+def vector_gain(sums, weight, l2):
+    """The part of one side: squares of all outputs, by the weight."""
+    return float((sums**2).sum()) / (weight + l2) if weight + l2 > 0.0 else 0.0
+
+
+@pytest.mark.parametrize("l2", [0.0, 0.1, 1.0, 7.0])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_a_weighed_record_moves_a_gain_by_between_minus_three_and_one(l2, outputs):
+    """Times its weight, in a search over sides of records at their bound, and both ends are approached."""
+    rng = np.random.default_rng(int(10 * l2) + outputs)
+    lowest = highest = 0.0
+    for _ in range(20_000):
+        n = float(rng.choice([0.0, 0.001, 0.3, 1.0, 5.0, 1e4]) * rng.uniform(0.5, 1.0))
+        direction = rng.normal(size=outputs)
+        direction /= np.linalg.norm(direction)
+        sums = direction * n * rng.choice([0.0, 0.5, 1.0])
+        own = direction * rng.choice([-1.0, 1.0, 0.3])
+        weight = float(rng.choice([0.01, 0.5, 1.0]))
+        moved = vector_gain(sums + weight * own, n + weight, l2) - vector_gain(sums, n, l2)
+        lowest, highest = min(lowest, moved / weight), max(highest, moved / weight)
+    assert -gain_sensitivity(1.0) - 1e-9 <= lowest < -2.9
+    assert 0.9 < highest <= 1.0 + 1e-9
+
+
+@pytest.mark.parametrize("l2", [0.0, 0.01, 0.1, 1.0, 7.0])
+def test_a_weighed_record_moves_a_leaf_by_the_bound_at_most(l2):
+    """Over any weight of the others, of a scalar or of a vector in L1; and the bound is reached."""
+    bound, most = leaf_sensitivity(1.0, l2, weighted=True), 0.0
+    for n in np.concatenate([[0.0], np.geomspace(1e-6, 100.0, 4000)]).tolist():
+        for weight in (0.1, 0.7, 1.0):
+            before = n / (n + l2) if n + l2 > 0.0 else 0.0
+            after = (n - weight) / (n + weight + l2)  # the others pull one way, the record the other
+            most = max(most, abs(before - after))
+    assert 0.999 * bound <= most <= bound * (1.0 + 1e-9)
+    assert leaf_sensitivity(1.0, l2) <= bound
+    assert leaf_sensitivity(1.0, l2, "replace_one", weighted=True) == 2.0 * bound
+
+
+@pytest.mark.parametrize("outputs", [2, 3, 10])
+def test_a_vector_moves_the_values_of_a_leaf_by_its_absolute_sum_at_most(outputs):
+    """In L1, clipped or not, over random records of which one is added."""
+    rng = np.random.default_rng(outputs)
+    bound, l2, clip = 2.0 * (1.0 - 1.0 / outputs), 0.1, 0.2
+
+    def records(n):
+        drawn = rng.normal(size=(n, outputs))
+        return drawn / np.abs(drawn).sum(axis=1, keepdims=True) * bound
+
+    for _ in range(3000):
+        n = int(rng.integers(0, 4))
+        others, own = records(n).sum(axis=0), records(1)[0]
+        if rng.random() < 0.3 and n:
+            others = -own * n
+        before, after = others / (n + l2), (others + own) / (n + 1 + l2)
+        moved = np.abs(before - after).sum()
+        clipped = np.abs(np.clip(before, -clip, clip) - np.clip(after, -clip, clip)).sum()
+        assert moved <= leaf_sensitivity(bound, l2) * (1.0 + 1e-9)
+        assert clipped <= clipped_leaf_sensitivity(bound, l2, clip, outputs=outputs) * (1.0 + 1e-9)
+
+
+def test_sums_to_which_a_record_adds_a_share():
+    """All of them together by the largest each; a choice by half the width."""
+    assert bounded_sum_sensitivity(11, 4096) == 11 * 4096.0 == bounded_sum_sensitivity(11, 4096, "replace_one")
+    assert bounded_choice_sensitivity(4096.0) == 2048.0
+    assert bounded_choice_sensitivity(4096.0, "replace_one") == 4096.0
+    for wrong in ((0, 1), (1, 0)):
+        with pytest.raises(InvalidParameter, match="at least 1"):
+            bounded_sum_sensitivity(*wrong)

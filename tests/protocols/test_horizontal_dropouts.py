@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -194,3 +195,39 @@ def test_a_sum_of_another_shape_is_refused():
     played = play(PROTOCOL, job_for(data), data, around={"ben": Short})
     assert isinstance(played.errors["coordinator"], ProtocolError)
     assert "ben sent horizontal.masked_histogram with values of shape" in str(played.errors["coordinator"])
+
+
+# --- while rows are watched -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", [{}, {"double_masking": False}, {"double_masking": True}, {"coordinator": "anna"}])
+@pytest.mark.parametrize("having_sent", [(), ("carla",)], ids=["silent", "gone after its answer"])
+def test_an_owner_lost_when_the_metric_is_asked_for(changes, having_sent):
+    """Trees are those of a loss at the next tree's first sum; the metric is asked for again, and the watch begins anew."""
+    pooled = make_pooled(np.random.default_rng(20), sum(SIZES))
+    data = share_out(pooled, SIZES)
+    watched = {name: np.arange(size) % 5 == 0 for name, size in zip(data, SIZES, strict=True)}
+    watching = {name: replace(brought, validation=watched[name]) for name, brought in data.items()}
+    how = {
+        "n_iterations": 5,
+        "min_owners": 3,
+        "quantiles": "given",
+        "edges": {f"x{k}": [-1.0, 0.0, 1.0] for k in range(3)},
+    }
+    how["edges"]["few"] = [0.5, 1.5]
+    job = job_for(watching, **how, early_stopping_rounds=5, **changes)
+    around = {"carla": vanishing_at(2, 3, having_sent="carla" in having_sent)}
+    played = play(PROTOCOL, job, watching, around=around)
+    assert played.errors == {}
+    model = played.results[job.coordinator]
+    assert model.meta["lost_owners"] == {"carla": 2 + bool(having_sent)}
+    assert len(model.meta["learning_curve"]["logloss"]) == 5
+    learned = np.concatenate([~watched[name] for name in data])
+    sizes = [int((~mask).sum()) for mask in watched.values()]
+    rest = share_out(pooled.rows(learned), sizes)
+    calm = play(PROTOCOL, job_for(rest, **how, **changes), rest, around={"carla": vanishing_at(3, 0)})
+    kept = model.n_iterations
+    assert kept >= 3 + bool(having_sent)
+    assert document(model)["trees"] == document(calm.results[job.coordinator])["trees"][:kept]
+    for result in played.results.values():
+        assert document(result) == document(model)

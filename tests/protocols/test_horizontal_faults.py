@@ -438,7 +438,7 @@ def test_another_version_of_a_message_ends_the_run(network, who, kind, finds_out
     found = net.errors[finds_out]
     assert isinstance(found, VersionMismatch)
     assert str(found) == (
-        f"{finds_out} cannot take what {who} sent: {kind.NAME}: the peer speaks version 7, this is version 1; "
+        f"{finds_out} cannot take what {who} sent: {kind.NAME}: the peer speaks version 7, this is version {kind.VERSION}; "
         "this side needs a newer hedgerow"
     )
     assert isinstance(root_cause(net.errors)[1], VersionMismatch)
@@ -481,7 +481,7 @@ def test_a_repeated_request_is_refused_by_the_owner(network):
     assert net.results == {}
     assert root_cause(net.errors) == ("ben", net.errors["ben"])
     assert isinstance(net.errors["ben"], ProtocolError)
-    assert "ben was asked for the sums of Position(purpose=2, tree=1, level=1, part=0)" in str(net.errors["ben"])
+    assert "ben was asked for the sums of Position(purpose=3, tree=1, level=1, part=0)" in str(net.errors["ben"])
     asked = [
         (plan.tree, plan.level) for plan in map(plan_of, net.parties["ben"]._endpoint.messages(NextStep, "received"))
     ]

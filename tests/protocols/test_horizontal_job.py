@@ -47,7 +47,9 @@ THREE = ("a", "b", "c")
         ({"max_bins": True}, "max_bins must be between"),
         ({"quantiles": "given"}, "quantiles='given' and edges"),
         ({"edges": {"x": [1.0]}}, "quantiles='given' and edges"),
-        ({"boosting": BoostingParams(subsample=0.5)}, "does not draw rows, got subsample=0.5"),
+        ({"boosting": BoostingParams(early_stopping_rounds=2, eval_metric="auc")}, "'auc' is no sum over rows"),
+        ({"task": "regression", "boosting": BoostingParams(loss="absolute")}, "has no absolute loss: a leaf's value"),
+        ({"task": "regression", "scale_pos_weight": 2.0}, "scale_pos_weight are for classes"),
         ({"quantiles": "private", "quantile_epsilon": 1.0, "quantile_delta": 1e-6}, "needs the columns' public bounds"),
         ({"quantiles": "private", "schema": SCHEMA}, "quantile_epsilon and quantile_delta must be"),
         (
@@ -91,6 +93,7 @@ OTHER_VALUES = {
     "n_iterations": 7, "learning_rate": 0.2, "max_depth": 3, "max_leaves": 8, "l2": 2.0, "min_gain": 0.1,
     "min_child_weight": 2.0, "min_samples_leaf": 3, "colsample_bytree": 0.5, "colsample_bynode": 0.5, "monotone": (1,),
     "base_score": 0.5, "gradient_bits": 10, "missing_unseen": "right",
+    "subsample": 0.5, "colsample_bylevel": 0.25, "interaction": ((0,),),
 }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.boosting import train
 from hedgerow.engine.contributions import contributions
+from hedgerow.engine.interactions import interactions
 from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.table import Column, Table
 from hedgerow.errors import InvalidInput, InvalidParameter, PeerFailed, ProtocolError
@@ -137,6 +138,31 @@ def test_contributions_are_those_of_the_pooled_model(world, batch_rows):
     assert np.abs(raw - results["bank"].expected).max() > 0.1
 
 
+@pytest.mark.parametrize("batch_rows", [16, 1000])
+def test_interactions_are_those_of_the_pooled_model(world, batch_rows):
+    """Within each party the pooled model's; with all others in sums; everything adds up to contributions and scores."""
+    results = run(replace(JOB, what="interactions", batch_rows=batch_rows), world.data).results
+    pooled = interactions(world.ensemble, world.codes)
+    first, contributed = 0, contributions(world.ensemble, world.codes)
+    for party in PARTIES:
+        mine, last = results[party], first + len(COLUMNS[party])
+        assert mine.columns == COLUMNS[party]
+        np.testing.assert_allclose(mine.values, pooled[:, first:last, first:last], rtol=0, atol=1e-9)
+        np.testing.assert_allclose(
+            mine.values.sum(axis=2) + mine.elsewhere, contributed[:, first:last], rtol=0, atol=1e-9
+        )
+        assert (mine.expected is None) == (party != "bank")
+        first = last
+    bank = results["bank"]
+    np.testing.assert_allclose(bank.expected, pooled[0, -1, -1], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(sum(bank.others.values()), bank.elsewhere, rtol=0, atol=1e-12)
+    of_clinic = pooled[:, 4:6, NAMES.index("weight") : -1].sum(axis=2)
+    np.testing.assert_allclose(bank.others["clinic"], of_clinic, rtol=0, atol=1e-9)
+    assert np.abs(of_clinic).max() > 0.01
+    assert (results["quiet"].values == 0).all()
+    assert (results["shop"].elsewhere[:, 3] == 0).all()
+
+
 def test_the_label_holder_ends_with_its_own_columns_and_sums(world):
     """Its own values, the others' sums and the expected value are the scores; others have neither sums nor expected."""
     results = run(JOB, world.data).results
@@ -203,12 +229,17 @@ def test_tables_are_read_by_name(two_classes):
     np.testing.assert_allclose(together(results), pooled[:, :-1], rtol=0, atol=1e-9)
 
 
-def test_processes_over_grpc_give_the_same(two_classes):
-    """Every party a process of its own: the values are those of memory, bit for bit, and so are the books."""
-    results, ledgers, _, _ = run_in_processes(PROTOCOL, JOB, two_classes.data, None, 60.0, None)
-    played = run(JOB, two_classes.data)
+@pytest.mark.parametrize("what", ["contributions", "interactions"])
+def test_processes_over_grpc_give_the_same(two_classes, what):
+    """Every party a process of its own: the values are those of memory, and so are the books."""
+    job = replace(JOB, what=what)
+    results, ledgers, _, _ = run_in_processes(PROTOCOL, job, two_classes.data, None, 60.0, None)
+    played = run(job, two_classes.data)
     for party, result in played.results.items():
-        np.testing.assert_array_equal(results[party].values, result.values)
+        if what == "contributions":
+            np.testing.assert_array_equal(results[party].values, result.values)
+        # What is left of a sum over columns depends on their order, which is drawn anew.
+        np.testing.assert_allclose(results[party].values, result.values, rtol=0, atol=1e-14)
         assert set(results[party].others) == set(result.others)
         for other, total in result.others.items():  # summed in the order of the numbers, which are drawn anew
             np.testing.assert_allclose(results[party].others[other], total, rtol=0, atol=1e-12)
@@ -219,7 +250,7 @@ def test_processes_over_grpc_give_the_same(two_classes):
 # --- what each gets to know ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["importances", "contributions"])
+@pytest.mark.parametrize("what", ["importances", "contributions", "interactions"])
 def test_no_party_hears_the_name_of_anothers_column(two_classes, what):
     """Neither in its result nor in its ledger nor in any frame that it sent or received; its own are in its result."""
     played = run(replace(JOB, what=what), two_classes.data, around=dict.fromkeys(PARTIES, Recording))
@@ -281,7 +312,7 @@ def test_numbers_of_columns_are_random_and_opaque():
 
 def test_statements_are_plain():
     """In words: who has what, what is in the clear, what is not covered."""
-    for what in ("importances", "contributions"):
+    for what in ("importances", "interactions", "contributions"):
         job = replace(JOB, what=what)
         said = PROTOCOL.statement(job, {"n_rows": 1234})
         words = " ".join(str(said).split())
@@ -297,7 +328,7 @@ def test_statements_are_plain():
 def test_every_message_states_its_way_and_its_disclosure():
     """Feature holder and label holder, and nobody else."""
     kinds = PROTOCOL.messages
-    assert len(kinds) == 6
+    assert len(kinds) == 7
     for kind in kinds:
         assert {way_of(kind).sender, way_of(kind).receiver} == {"feature holder", "label holder"}
         assert disclosure_of(kind).of
@@ -334,7 +365,7 @@ def test_results_go_through_json(two_classes):
         ({"parties": ("bank",)}, "at least 2 parties, got 1"),
         ({"parties": ("bank", "bank")}, "different names"),
         ({"label_holder": "elsewhere"}, "got 'elsewhere'"),
-        ({"what": "everything"}, "what must be 'importances' or 'contributions', got 'everything'"),
+        ({"what": "everything"}, "what must be 'importances', 'contributions' or 'interactions', got 'everything'"),
         ({"kind": "weight"}, "kind must be one of gain, count, got 'weight'"),
         ({"batch_rows": 0}, "batch_rows must be a whole number of at least 1, got 0"),
         ({"batch_rows": True}, "got True"),

@@ -290,13 +290,9 @@ def test_handles_say_whose_split_won_and_no_more():
         ({"dealer": "ben"}, "dealer"),
         ({"dealer": ""}, "dealer"),
         ({"disclosure": "everything"}, "disclosure"),
-        ({"min_child_weight": 1.0}, "min_child_weight"),
-        ({"min_samples_leaf": 5}, "min_samples_leaf"),
-        ({"max_leaves": 8}, "max_leaves"),
+        ({"monotone": (1,) * 8}, "monotonic_cst"),
         ({"max_depth": None}, "max_depth"),
         ({"max_depth": 13}, "max_depth"),
-        ({"subsample": 0.5}, "subsample"),
-        ({"colsample_bytree": 0.5}, "colsample_bytree"),
         ({"task": "regression", "label_range": None}, "label_range"),
     ],
 )
@@ -313,15 +309,6 @@ def test_a_job_survives_json():
     assert SecretSharedJob.from_dict(written) == job
     del written["boosting"]["missing_unseen"]  # older than the parameter
     assert SecretSharedJob.from_dict(written) == job
-
-
-def test_levels_of_feature_holders_are_refused():
-    """Party and column are named."""
-    data = make_data(2)
-    levels = np.zeros(300, np.int32)
-    data["ben"] = PartyData(table_of([Column("kind", levels, ("a", "b"))]))
-    with pytest.raises(InvalidInput, match=r"ben: column 'kind'"):
-        play(make_job(data), data)
 
 
 def test_a_party_without_any_split_is_refused():

@@ -19,7 +19,7 @@ from hedgerow.engine.splitting import MIN_GAIN
 from hedgerow.engine.table import Column, Table, read_table
 from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
-from hedgerow.protocols.vertical.secret_shared.label_holder import next_below, stopping
+from hedgerow.protocols.vertical.secret_shared.own_rows import next_below, stopping
 from hedgerow.protocols.vertical.secret_shared.spec import SPEC as PROTOCOL
 from hedgerow.runtime.party import root_cause
 from hedgerow.runtime.protocol import PartyData

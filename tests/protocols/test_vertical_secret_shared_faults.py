@@ -218,7 +218,6 @@ def test_tables_with_too_little_in_them_are_refused(party, columns, named):
         ({"labels": None}, "anna: the label holder needs labels"),
         ({"labels": np.zeros(5)}, "anna: 5 labels for 120 rows"),
         ({"labels": np.where(np.arange(N_ROWS) == 7, np.nan, 0.0)}, "anna: label of row 7"),
-        ({"classes": (0, 1, 2)}, "anna: vertical.secret_shared is for two classes, but the labels have 3"),
         ({"classes": None}, "anna: the labels are not those of a classification"),
     ],
 )

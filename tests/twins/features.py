@@ -213,7 +213,7 @@ def federation_of(case: Case, protocol: str) -> Federation:
         cuts = owners_rows(case)
         pairs = [(_rows(case.table, rows), case.labels[rows]) for rows in cuts]
         if case.weight is not None:
-            pairs = [(*pair, case.weight[rows]) for pair, rows in zip(pairs, cuts, strict=True)]  # type: ignore[misc]
+            pairs = [(*pair, case.weight[rows]) for pair, rows in zip(pairs, cuts, strict=True)]  # type: ignore[misc]  # triples in place of pairs
         watched = None
         if case.validation is not None:
             watched = {name: case.validation[rows] for name, rows in zip(HOLDERS, cuts, strict=True)}
@@ -287,8 +287,12 @@ def trained(case: Case, protocol: str, **how: Any) -> np.ndarray:
 
 def pooled(case: Case, protocol: str) -> np.ndarray:
     """The plain engine's raw scores, trained on one table."""
-    like = {name: OPTIONS[protocol][name] for name in ("gradient_bits",) if name in OPTIONS[protocol]}
+    like: dict[str, Any] = {name: OPTIONS[protocol][name] for name in ("gradient_bits",) if name in OPTIONS[protocol]}
     like["many_levels"] = "hash"  # as federations do
+    if protocol == "vertical.secret_shared":
+        foreign = [*HOLDERS["ben"], *HOLDERS["carla"]]
+        levels = [name for name in foreign if np.asarray(case.columns[name]).dtype.kind == "U"]
+        like |= {"missing_unseen": "right", "one_hot_levels": levels or None}
     kind = BoostedTreesClassifier if case.task == "classification" else BoostedTreesRegressor
     learned = np.ones(case.n_rows, np.bool_) if case.validation is None else ~case.validation
     watched = _part(case, ~learned) if case.validation is not None else (None, None, None)

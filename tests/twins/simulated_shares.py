@@ -19,15 +19,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from hedgerow.crypto import limits
 from hedgerow.crypto.beaver import take_as_reader
 from hedgerow.crypto.csprng import KEY_BYTES, SecureRandom
 from hedgerow.crypto.dealing import Hand, Label
-from hedgerow.crypto.shares import SUM32, XOR8, Kind
+from hedgerow.crypto.shares import SUM32, XOR8, Kind, limbs_kind
 from hedgerow.crypto.tournament import secret_handles
 from hedgerow.engine.dtypes import Bytes
 from hedgerow.protocols.shares.columns import Cuts
 from hedgerow.protocols.shares.messages import Dealt, MaskedWords, Seed
-from hedgerow.protocols.shares.scales import Scales
 from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, OwnerPart
 from hedgerow.protocols.vertical.secret_shared.dealer import dealer
@@ -41,7 +41,7 @@ from hedgerow.protocols.vertical.secret_shared.messages import (
     WhichWay,
     WinnerShare,
 )
-from hedgerow.protocols.vertical.secret_shared.shape import LABEL_HOLDERS, SPLITS, STOP, Shape
+from hedgerow.protocols.vertical.secret_shared.shape import LABEL_HOLDERS, SPLITS, STOP, Shape, shape_of
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.transport.frames import Message
 from hedgerow.transport.ranges import check
@@ -68,7 +68,14 @@ def rounds_of(shape: Shape, level: int) -> Iterator[list[Piece]]:
 
     For levels of one block of nodes.
     """
-    plan = shape.plan(level)
+    plan, n_checks = shape.plan(level), shape.limits.n_checks
+    if n_checks:
+        n = plan.n_nodes * shape.n_candidates
+        wide = limbs_kind(shape.scales.sums.number_bytes // 4)
+        yield [Piece("sign", wide, n_checks * n)]
+        for layer in limits.CIRCUIT.layers(wide.limbs):
+            yield [_packed("and", n_checks * n * layer.n_blocks * layer.opened_bits)]
+        yield [_packed("limits", n_checks * n), Piece("limited", shape.scales.sums, 2 * n)]
     yield [Piece("lift", shape.scales.sums, 4 * plan.n_nodes * shape.n_candidates)]
     for each in plan.levels():
         n_pairs = each.n_groups * each.n_pairs
@@ -108,13 +115,13 @@ class Leaked(NamedTuple):
 
     def shape(self, job: SecretSharedJob) -> Shape:
         """All that follows from them."""
-        n_rows, bins, candidates = self.sizes.n_rows, self.sizes.bins.tolist(), self.sizes.candidates.tolist()
-        return Shape(n_rows, tuple(bins), tuple(candidates), Scales.of(job, n_rows))
+        return shape_of(job, self.sizes)
 
     def cuts(self, party: str) -> Cuts:
         """The possible splits of a party whose columns are known."""
         columns = self.columns[party]
-        return Cuts.of(columns.n_bins.tolist(), columns.has_missing.astype(np.bool_).tolist())
+        bits = [each.astype(np.bool_).tolist() for each in (columns.has_missing, columns.has_levels)]
+        return Cuts.of(columns.n_bins.tolist(), *bits)
 
 
 class Node(NamedTuple):
@@ -305,7 +312,7 @@ class Simulated(Alone):
         if kind is LevelInput:
             played = self._played[number]
             n_families = max(1, len(played.nodes) // 2)
-            sums = 2 * n_families * shape.n_rows * shape.scales.sums.number_bytes
+            sums = shape.limits.n_vectors * n_families * shape.n_rows * shape.scales.sums.number_bytes
             return LevelInput(self._uniform(sums), self._uniform(len(played.nodes) * shape.bytes_of_bits))
         if kind is MaskedColumns:
             n_bins = shape.bins[self._job.holders.index(sender) - 1]

@@ -27,7 +27,9 @@ from hedgerow.cli import (
     rehearse,
     report,
     run,
+    schema,
     serve,
+    simulate,
     status,
     train,
     version,
@@ -83,6 +85,7 @@ VERBS = (
     status,
     doctor,
     rehearse,
+    simulate,
     manifest,
     estimate,
     pack,
@@ -93,7 +96,7 @@ for verb in VERBS:
     app.command(epilog=EXIT_CODES_HELP)(getattr(verb, verb.__name__.rpartition(".")[2]))
 for function in (propose.inspect, propose.accept, propose.refuse, run.resume, run.cancel):
     app.command(epilog=EXIT_CODES_HELP)(function)
-for group in (keys, audit):
+for group in (keys, audit, schema):
     app.add_typer(group.app)
 
 

@@ -515,7 +515,7 @@ def _refuse_wide(feature: FeatureBins) -> None:
     if isinstance(feature, WideBins):
         raise InvalidInput(
             f"column {feature.name!r} has {feature.n_value_bins - 1} thresholds, more than a "
-            "byte can tell apart: such a model, trained elsewhere, predicts from values, but cannot be trained on"
+            "byte can tell apart: a model trained elsewhere predicts from values, but cannot be trained on"
         )
 
 

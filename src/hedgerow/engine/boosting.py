@@ -301,6 +301,9 @@ def check_rules(params: BoostingParams, mapper: BinMapper, y: Floats) -> None:
                 f"monotone does not go with the {params.loss} loss: leaf values are quantiles of their own rows, and "
                 "those do not keep to an order"
             )
+    for feature in params.one_hot_levels:
+        if not 0 <= feature < len(mapper.features) or mapper.features[feature].levels is None:
+            raise InvalidParameter(f"one_hot_levels names feature {feature}, which has no levels")
     _check_labels(params, y)
 
 

@@ -93,7 +93,7 @@ def _tree_lines(tree: Tree, features: Sequence[FeatureBins], base: float) -> str
     swapped = by_levels & tree.missing_left[inner]
     thresholds = np.minimum(at_most(tree.threshold[inner]), _LARGEST)
     _check_thresholds(tree, inner, features)
-    sets = []
+    sets: list[Ints] = []
     for k in np.flatnonzero(by_levels).tolist():
         node = inner[k]
         goes_left = tree.left_levels[tree.level_set[node], : features[tree.feature[node]].n_value_bins]

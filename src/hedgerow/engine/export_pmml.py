@@ -34,9 +34,9 @@ _TYPES: dict[type, tuple[str, str]] = {
 
 def export_pmml(model: Ensemble, path: str | PathLike[str]) -> None:
     """Write the model as PMML; ExportRefused if PMML has no words for it."""
-    document = ET.ElementTree(pmml_element(model))
-    ET.indent(document)
-    write_file(ET.tostring(document.getroot(), encoding="utf-8", xml_declaration=True), path)
+    root = pmml_element(model)
+    ET.indent(root)
+    write_file(ET.tostring(root, encoding="utf-8", xml_declaration=True), path)
 
 
 def pmml_element(model: Ensemble) -> ET.Element:

@@ -122,6 +122,7 @@ class TreeGrower:
         self._team = Team(rows.n_parts)
         self._all_features = np.ones((1, rows.layout.n_features), np.bool_)
         self._monotone = np.array(rules.monotone or (), np.int64)
+        self._layout = _with_one_hot(rows.layout, rules.one_hot_levels)
         self._choice: FeatureChoice | None = None
         self._refit: Callable[[int], Floats] | None = None
         if loss.refits_leaves:
@@ -234,7 +235,7 @@ class TreeGrower:
 
     def evaluate_families(self, nodes: Children, where: Histograms, allowed: Bools, splits: LevelSplits) -> None:
         """Write the best split of each node into `splits`; the histograms of built nodes are in the store."""
-        store, layout, rows = self.store, self.rows.layout, self.rows
+        store, layout, rows = self.store, self._layout, self.rows
         n_families = len(where.built)
         n_tasks = rows.n_parts if n_families * layout.n_cells >= CELLS_WORTH_A_THREAD else 1
         common = (
@@ -244,6 +245,15 @@ class TreeGrower:
         )  # fmt: skip
         cuts = [n_families * task // n_tasks for task in range(n_tasks + 1)]
         self._team.run(evaluate_families, [(*limits, *common) for limits in itertools.pairwise(cuts)])
+
+
+def _with_one_hot(layout: Layout, features: Sequence[int]) -> Layout:
+    """The layout that says of which features levels are split one against all others."""
+    if not features:
+        return layout
+    one_hot = np.zeros(layout.n_features, np.bool_)
+    one_hot[list(features)] = layout.is_categorical[list(features)]
+    return layout._replace(one_hot=one_hot)
 
 
 class HistogramStore:

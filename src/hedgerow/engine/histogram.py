@@ -46,6 +46,7 @@ class Layout(NamedTuple):
     n_codes: Ints  # [columns] codes in use
     first_cell: Ints  # [columns]
     columns_in_word: Ints  # [words]
+    one_hot: Bools = np.zeros(0, np.bool_)  # [features] levels are split one against all others; length 0: nowhere
 
     @property
     def n_features(self) -> int:

@@ -3,7 +3,7 @@
 The game is that of `contributions.py`, and so are o, z and the integral. Lundberg, Erion and Lee divide what players i
 and j add together, beyond what each adds alone, half and half between [i, j] and [j, i]:
 
-    sum over sets S without i and j of |S|! (d - |S| - 2)! / (2 (d - 1)!) * (what i and j add to S together - each alone)
+    sum over sets S without i, j of |S|! (d - |S| - 2)! / (2 (d - 1)!) * (what i and j add to S together - each alone)
 
 The weights are half of an integral of t^|S| (1 - t)^(d - |S| - 2), so that a leaf of value v adds to both
 
@@ -160,7 +160,7 @@ def add_tree_pairs(
 def add_interactions(
     layout: Any, game: Any, codes: Any, start: int, stop: int, points: Any, weights: Any, out: Any
 ) -> bool:
-    """Pairs of players of rows start..stop-1 of `codes` (in) into `out` [rows, players + 1, players + 1, outputs] (out).
+    """Pairs of players for rows start..stop-1 of `codes` (in), added to `out`, which `interactions` describes (out).
 
     False if a path has more players than a pattern has bits; `out` is then not complete.
     """

@@ -285,6 +285,8 @@ class BoostingParams:
     tol: float = 0.0
     eval_metric: str | None = None
     missing_unseen: MissingUnseen = "heavier"
+    one_hot_levels: tuple[int, ...] = ()
+    """Features whose levels are split one against all others, not into two groups."""
 
     def __post_init__(self) -> None:
         known = get_args(MissingUnseen)

@@ -2,7 +2,9 @@
 
 A split sends a set of a feature's codes left. For a numeric feature that is bins 0..b, and the missing code goes to
 whichever side gains more; for a categorical one the levels are sorted by gradient over hessian and cut as if they were
-numbers, which finds the best two-way grouping of a second-order loss.
+numbers, which finds the best two-way grouping of a second-order loss. Features for which that is asked for
+(`BoostingParams.one_hot_levels`) have one level against all others instead: no order of levels is needed, which where
+sums are shared nobody may know.
 
     gain = GL^2/(HL+l2) + GR^2/(HR+l2) - G^2/(H+l2)          XGBoost's loss_chg, without the factor 1/2
 
@@ -228,10 +230,13 @@ def sums_of_feature(cells: Ints, feature: int, layout: Layout, out: Ints) -> Int
 
 
 @inline_kernel
-def add_up_prefixes(sums: Ints, n_bins: int, order: Ints, ranked: bool, prefix: Ints) -> None:
-    """Running totals over bins, or over levels in their ranked order."""
+def add_up_prefixes(sums: Ints, n_bins: int, order: Ints, ranked: bool, alone: bool, prefix: Ints) -> None:
+    """Running totals over bins, or over levels in their ranked order; of levels that stand alone, each one's own."""
     running = np.int64(0)
-    if ranked:
+    if alone:
+        for b in range(n_bins):
+            prefix[b] = sums[b]
+    elif ranked:
         for b in range(n_bins):
             running += sums[order[b]]
             prefix[b] = running
@@ -259,7 +264,7 @@ def evaluate_node(  # noqa: PLR0915 - one loop over features; cut into kernels, 
 ) -> None:
     """Scan every allowed feature of one node and write down the best admissible split."""
     # Arrays are taken out of their tuples once: each access costs a reference count, and the loop is short.
-    n_value_bins, is_categorical, column_of_feature, owns_column, bin_of_code, n_codes, first_cell, _ = layout
+    n_value_bins, is_categorical, column_of_feature, owns_column, bin_of_code, n_codes, first_cell, _, one_hot = layout
     sum_buffer, count_buffer, prefix, prefix_signed, prefix_unsigned, count_prefix, order, gain_buffer = scratch
     gradient_unit, hessian_unit, _, _, min_samples_leaf, unseen_right, _, _ = rules
     gradient = np.float64(gradient_of(total)) * gradient_unit
@@ -275,22 +280,25 @@ def evaluate_node(  # noqa: PLR0915 - one loop over features; cut into kernels, 
         column = column_of_feature[feature]
         first, codes, own = first_cell[column], n_codes[column], owns_column[feature]
         ranked = is_categorical[feature]
+        alone = one_hot.shape[0] > 0 and one_hot[feature]
         sums = read_feature(cells, first, n_bins, own, bin_of_code[feature], codes, sum_buffer)
         missing = sums[n_bins]
         n_prefix = n_bins
-        if ranked:
+        if ranked and not alone:
             n_prefix = rank_levels(sums, n_bins, gradient_unit, hessian_unit, order)
-        add_up_prefixes(sums, n_prefix, order, ranked, prefix)
+        add_up_prefixes(sums, n_prefix, order, ranked, alone, prefix)
         missing_count = np.int64(0)
         if min_samples_leaf > 0:
             counts = read_feature(count_cells, first, n_bins, own, bin_of_code[feature], codes, count_buffer)
             missing_count = counts[n_bins]
-            add_up_prefixes(counts, n_prefix, order, ranked, count_prefix)
+            add_up_prefixes(counts, n_prefix, order, ranked, alone, count_prefix)
 
         has_missing = missing != 0
         for missing_left in range(2 if has_missing else 1):
             # All values against the missing ones is a cut too; all values against nothing is not.
             n_cuts = n_prefix if has_missing and missing_left == 0 else n_prefix - 1
+            if alone and n_prefix > 1:  # the last level against the others is one more
+                n_cuts = n_prefix
             if n_cuts < 1:
                 continue
             if missing_left == 1:
@@ -330,9 +338,21 @@ def write_decision(
     n_bins, by_levels = layout.n_value_bins[feature], layout.is_categorical[feature]
     n_present = 0
     if by_levels:
+        if layout.one_hot.shape[0] > 0 and layout.one_hot[feature]:
+            write_level_alone(node, n_bins, splits)
+            return
         sums = sums_of_feature(cells, feature, layout, scratch.sums)
         n_present = rank_levels(sums, n_bins, rules.gradient_unit, rules.hessian_unit, scratch.order)
     write_goes_left(node, n_bins, by_levels, scratch.order[:n_present], splits)
+
+
+@kernel
+def write_level_alone(node: int, n_bins: int, splits: LevelSplits) -> None:
+    """Decisions by code where one level goes left and all others go right, whether they occur in the node or not."""
+    goes_left, level = splits.goes_left[node], splits.bin[node]
+    for code in range(256):
+        goes_left[code] = code == level if code < n_bins else splits.missing_left[node]
+    splits.bin[node] = -1
 
 
 @kernel

@@ -148,6 +148,12 @@ class Table:
         out.flags.writeable = False
         return out
 
+    def with_values(self, place: int, values: np.ndarray) -> Table:
+        """The same table, but for the values (or codes of levels) of one column."""
+        columns = list(self.columns)
+        columns[place] = Column(columns[place].name, values, columns[place].levels)
+        return Table(tuple(columns), self.n_rows, self.names, self.has_names)
+
     @cached_property
     def grid(self) -> np.ndarray | None:
         """All columns as one C-ordered 2-D view, if that is how they lie in memory (numpy, one-block pandas)."""

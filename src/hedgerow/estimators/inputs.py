@@ -86,7 +86,7 @@ UNSUPPORTED: dict[str, str] = {
     "bagging_freq": "rows are drawn anew for each tree with subsample (bagging_fraction); leave it out",
     "subsample_freq": "rows are drawn anew for each tree with subsample; leave it out",
     "enable_categorical": "categories are taken from the columns' dtypes; see categorical_features",
-    "max_cat_to_onehot": "categories are always split into two sets of levels; leave it out",
+    "max_cat_to_onehot": "name the columns whose levels are split one against the rest in one_hot_levels",
     "max_cat_threshold": "categories are always split into two sets of levels; leave it out",
     "missing": "NaN and None are the missing values; replace other markers before fit",
     "num_class": "the number of classes is taken from y; leave it out",
@@ -315,8 +315,9 @@ def engine_params(params: Mapping[str, Any], columns: Sequence[tuple[str, bool]]
     """Parameters of trees under the engine's names, for columns given as (name, whether it is categorical)."""
     given: dict[str, Any] = {_ENGINE_NAMES.get(name, name): value for name, value in params.items()}
     names = [name for name, _ in columns]
-    given |= {"monotone": _monotone(params["monotonic_cst"], columns)}
-    given |= {"interaction": _interaction(params["interaction_cst"], names), **more}
+    given |= {"monotone": monotone_signs(params["monotonic_cst"], columns)}
+    given |= {"one_hot_levels": _one_hot(params["one_hot_levels"], columns)}
+    given |= {"interaction": interaction_groups(params["interaction_cst"], names), **more}
     kinds = {field.name: field.type for field in fields(BoostingParams)}
     for name, value in list(given.items()):
         if name not in kinds:
@@ -326,7 +327,7 @@ def engine_params(params: Mapping[str, Any], columns: Sequence[tuple[str, bool]]
     return BoostingParams(**given)
 
 
-def _monotone(wish: Any, columns: Sequence[tuple[str, bool]]) -> tuple[int, ...] | None:
+def monotone_signs(wish: Any, columns: Sequence[tuple[str, bool]]) -> tuple[int, ...] | None:
     """One of -1, 0, 1 per column, from a list or from a dict by column name."""
     if wish is None:
         return None
@@ -353,7 +354,7 @@ MOST_PAIRED = 1000
 """Columns up to which "pairwise" lists all pairs."""
 
 
-def _interaction(wish: Any, names: Sequence[str]) -> tuple[tuple[int, ...], ...] | None:
+def interaction_groups(wish: Any, names: Sequence[str]) -> tuple[tuple[int, ...], ...] | None:
     """Groups of columns that may be asked about on one path, by number, from scikit-learn's or XGBoost's spelling."""
     if wish is None:
         return None
@@ -378,15 +379,32 @@ def _interaction(wish: Any, names: Sequence[str]) -> tuple[tuple[int, ...], ...]
     return tuple(tuple(sorted({_column_number(member, names) for member in group})) for group in wish)
 
 
-def _column_number(member: Any, names: Sequence[str]) -> int:
-    """A column in a group of interaction_cst, by its name or number."""
+def _one_hot(wish: Any, columns: Sequence[tuple[str, bool]]) -> tuple[int, ...]:
+    """Numbers of columns whose levels are split one against all others: of all with levels, or of those listed."""
+    with_levels = tuple(number for number, (_, is_categorical) in enumerate(columns) if is_categorical)
+    if wish is None or wish is False:
+        return ()
+    if wish is True:
+        return with_levels
+    if not isinstance(wish, list | tuple):
+        raise InvalidParameter(f"one_hot_levels must be True, None or a list of columns with levels, got {wish!r}")
+    names = [name for name, _ in columns]
+    found = tuple(sorted({_column_number(member, names, "one_hot_levels") for member in wish}))
+    without = [names[number] for number in found if number not in with_levels]
+    if without:
+        raise InvalidParameter(f"one_hot_levels names {without[0]!r}, a column without levels")
+    return found
+
+
+def _column_number(member: Any, names: Sequence[str], where: str = "interaction_cst") -> int:
+    """A column by its name or number."""
     if isinstance(member, str) and member in names:
         return names.index(member)
     if _is_whole(member) and 0 <= member < len(names):
         return int(member)
     near = nearest(member, names) if isinstance(member, str) else None
     hint = f"; did you mean {near!r}?" if near else f"; X has {len(names)} columns"
-    raise InvalidParameter(f"interaction_cst names {member!r}, which is not a column of X{hint}")
+    raise InvalidParameter(f"{where} names {member!r}, which is not a column of X{hint}")
 
 
 def seed_from(random_state: Any) -> int:

@@ -89,6 +89,7 @@ class PlainParameters(HowToRun, Trees, total=False):
     base_score: float | None
     gradient_bits: int | None
     missing_unseen: MissingUnseen
+    one_hot_levels: Any
     callbacks: Sequence[Any] | None
 
 
@@ -118,11 +119,12 @@ class PrivateParameters(HowToRun, total=False):
     schema: Schema | None
     bounds: Literal["public", "from_data"]
     on_bad_rows: OnBadRows
+    max_weight: float | None
     budget: Dataset | None
 
 
 class DPBoostParameters(PrivateParameters, Trees, total=False):
-    """Of `DPBoostRegressor`."""
+    """Of both DPBoost estimators."""
 
     protocol: str
     trees_per_ensemble: int
@@ -132,12 +134,38 @@ class DPBoostParameters(PrivateParameters, Trees, total=False):
     max_bin: int
     selection: str
     filtering: bool | None
+    monotonic_cst: Any
+    monotone_constraints: Any
+    interaction_cst: Any
+    interaction_constraints: Any
+    colsample_bytree: float
+    feature_fraction: float
+    colsample_bylevel: float
+    max_features: float
+    colsample_bynode: float
+    feature_fraction_bynode: float
+    early_stopping: bool
+    validation_fraction: float
+    warm_start: bool
 
 
 class DPBoostClassifierParameters(DPBoostParameters, total=False):
     """Of `DPBoostClassifier`."""
 
     loss: str
+    objective: str
+    class_weight: Mapping[Any, float] | None
+    scale_pos_weight: float | None
+
+
+class DPBoostRegressorParameters(DPBoostParameters, total=False):
+    """Of `DPBoostRegressor`."""
+
+    loss: Literal["squared_error", "absolute_error", "quantile"]
+    objective: str
+    quantile: float
+    quantile_alpha: float
+    alpha: float
 
 
 class GaussianParameters(PrivateParameters, total=False):
@@ -158,3 +186,10 @@ class GaussianParameters(PrivateParameters, total=False):
     lambda_l2: float | None
     subsample: float
     bagging_fraction: float
+
+
+class GaussianClassifierParameters(GaussianParameters, total=False):
+    """Of `PrivateBoostingClassifier`."""
+
+    class_weight: Mapping[Any, float] | None
+    scale_pos_weight: float | None

@@ -8,7 +8,7 @@ HistGradientBoosting; `inputs.py` lists the XGBoost and LightGBM spellings that 
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
@@ -31,6 +31,7 @@ from hedgerow.engine.export_onnx import export_onnx
 from hedgerow.engine.export_pmml import export_pmml
 from hedgerow.engine.export_treelite import export_treelite
 from hedgerow.engine.export_xgboost import export_xgboost
+from hedgerow.engine.interactions import interactions
 from hedgerow.engine.level_groups import ManyLevels
 from hedgerow.engine.losses import BoostingParams, MissingUnseen
 from hedgerow.engine.rows_ray.cluster import RayBackend, chosen_backend, dataset_as_blocks
@@ -127,6 +128,7 @@ class BoostedTrees(BaseEstimator):
     base_score: float | None = None
     gradient_bits: int | None = None
     missing_unseen: MissingUnseen = "heavier"
+    one_hot_levels: Any = None
     n_jobs: int | None = None
     verbose: int = 0
     random_state: Any = None
@@ -303,6 +305,11 @@ class BoostedTrees(BaseEstimator):
         """The same on a cluster; rows to watch are scored here, and `verbose` shows no others."""
         from hedgerow.estimators.on_ray import placed
 
+        if self._loss_params()["loss"] in ("absolute", "quantile"):
+            raise InvalidParameter(
+                f"loss={self.get_params()['loss']!r} does not go with backend={self.backend!r}: a leaf's value is a "
+                "quantile over all its rows, and they are on many machines; use 'squared_error', or train here"
+            )
         earlier = self._earlier()
         if earlier is not None and earlier.n_iterations == self.max_iter:
             return TrainingResult(earlier, self.evals_result_, self.best_iteration_)
@@ -440,15 +447,28 @@ class BoostedTrees(BaseEstimator):
         check_is_fitted(self, "ensemble_")
         blocks, _, _ = streamed.opened(X)
         batches = [X] if blocks is None else self._batches(blocks)
-        found = np.concatenate([self._contributions(batch) for batch in batches])
+        found = np.concatenate([self._explained(contributions, batch) for batch in batches])
         names = tuple(feature.name for feature in self.ensemble_.features)
         return Contributions("", names, found[:, :-1], found[0, -1])
 
-    def _contributions(self, X: Any) -> Floats:
+    def interaction_contributions(self, X: Any) -> Floats:
+        """What each pair of columns adds to the raw scores only together (SHAP interaction values).
+
+        [rows, columns + 1, columns + 1], and for more than two classes an axis of outputs behind; symmetric. A row of
+        the matrix adds up to the column's contribution; on the diagonal is what a column adds by itself, and in the
+        last corner what is expected.
+        """
+        check_is_fitted(self, "ensemble_")
+        found = self._explained(interactions, X)
+        return found[..., 0] if self.ensemble_.n_outputs == 1 else found
+
+    def _explained(self, explain: Callable[..., Floats], X: Any) -> Floats:
+        """Contributions, or interactions, of rows in memory."""
         self._check_names(X, reset=False)
         table = read_table(X, like=self.ensemble_.features)
         n_threads = 1 if table.n_rows < FEW_ROWS else resolve_n_jobs(self.n_jobs)
-        return contributions(self.ensemble_, self.ensemble_.mapper.transform(table, n_threads), n_threads=n_threads)
+        narrow, column_of_feature = self.ensemble_.narrowed()
+        return explain(narrow, self.ensemble_.codes(table, n_threads), column_of_feature, n_threads)
 
     # --- for people --------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, Unpack
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -40,8 +40,9 @@ from hedgerow.estimators import inputs
 from hedgerow.estimators.inputs import takes_parameters
 from hedgerow.estimators.plain import BoostedTrees, BoostedTreesClassifier, BoostedTreesRegressor, Path
 from hedgerow.estimators.streamed import opened
+from hedgerow.privacy.accountants import BasicComposition
 from hedgerow.privacy.budget_file import Dataset
-from hedgerow.privacy.events import Event
+from hedgerow.privacy.events import Composed, Event
 from hedgerow.protocols.bad_rows import OnBadRows, check_columns, check_on_bad_rows
 from hedgerow.protocols.central.bins import public_bins
 from hedgerow.protocols.central.dpboost.fit import fit_central
@@ -54,12 +55,18 @@ from hedgerow.protocols.central.gaussian.on_ray import check_policy
 from hedgerow.protocols.central.gaussian.training import GaussianSettings
 from hedgerow.protocols.central.on_ray import ON_RAY_FROM_FILES, check_files
 from hedgerow.protocols.central.released import CentralFit
+from hedgerow.protocols.central.weighing import Weighing
 from hedgerow.runtime.progress import OnProgress, watcher
 from hedgerow.schema import CategoricalColumn, Column, NumericColumn, Schema
 from hedgerow.statement import PrivacyStatement
 
 if TYPE_CHECKING:
-    from hedgerow.estimators.parameters import DPBoostClassifierParameters, DPBoostParameters, GaussianParameters
+    from hedgerow.estimators.parameters import (
+        DPBoostClassifierParameters,
+        DPBoostRegressorParameters,
+        GaussianClassifierParameters,
+        GaussianParameters,
+    )
 
 FROM_DATA = "bounds='from_data': bounds and levels were read off the rows themselves, which shows some of their values"
 
@@ -68,18 +75,39 @@ Train = Callable[..., CentralFit]
 """Takes the table, the labels, secret randomness, threads, and what to do with rows that do not fit."""
 
 S = TypeVar("S", DPBoostSettings, GaussianSettings)
-_SETTING = {"max_iter": "n_trees", "l2_regularization": "l2"}
+_SETTING = {"max_iter": "n_trees", "l2_regularization": "l2", "max_features": "colsample_bynode"}
 """Parameter -> what settings call it, where the names differ."""
 
 
+class Before(NamedTuple):
+    """What a training goes on from."""
+
+    model: Ensemble
+    statement: PrivacyStatement
+    schema: Schema
+
+
+def added_up(before: PrivacyStatement, after: PrivacyStatement) -> PrivacyStatement:
+    """One statement for two trainings of which the second went on from the first, both pure: their epsilons add up."""
+    event = Composed((before.event, after.event))
+    accountant = BasicComposition(after.adjacency)
+    if after.is_private and before.is_private:
+        accountant.compose(event)
+    epsilon = accountant.total if after.is_private and before.is_private else math.inf
+    given_up = tuple(dict.fromkeys((*before.not_private, *after.not_private)))
+    stages = (*before.stages, *after.stages)
+    return replace(after, epsilon=epsilon, event=event, stages=stages, not_private=given_up, audit=None)
+
+
 @takes_parameters()
-class _Private(BoostedTrees, ABC):
+class PrivateEstimator(BoostedTrees, ABC):
     """What all private estimators share: the schema, the budget, the statement."""
 
     epsilon: float = 1.0
     schema: Schema | None = None
     bounds: Bounds = "public"
     on_bad_rows: OnBadRows = "map"
+    max_weight: float | None = None
     budget: Dataset | None = None
     n_jobs: int | None = None
     backend: Any = None
@@ -89,13 +117,15 @@ class _Private(BoostedTrees, ABC):
     schema_: Schema
     statement_: PrivacyStatement
 
-    def fit(self, X: Any, y: Any) -> Self:  # type: ignore[override]  # no weights, no validation rows: both would cost
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # type: ignore[override]  # no rows to watch
         """Train on the table `X` and the labels `y`, both as the schema describes them.
 
+        `sample_weight` are numbers from 0 to `max_weight`, which is public and must be set; larger ones count as that.
         Numbers outside the public bounds count as the nearest bound, levels that are not listed as missing; a row whose
         label is not a listed class, or missing, does not count (`on_bad_rows`). No row makes this raise: errors are
         about parameters, about names and types of columns, or about a number of labels that is not that of the rows.
         """
+        before = self._before()
         for name in ("ensemble_", "statement_"):
             if hasattr(self, name):
                 delattr(self, name)  # a fit that fails must not leave the last one's model behind
@@ -104,7 +134,8 @@ class _Private(BoostedTrees, ABC):
         self._check_guarantee()
         X, y, columns = self._where_rows_are(X, y)
         schema = self._public_schema(X, y)
-        train, planned = self._plan(schema)
+        weighing = self._weighing(schema, has_weights=sample_weight is not None)
+        train, planned = self._plan(schema, weighing, before)
         n_threads = resolve_n_jobs(self.n_jobs)
         if columns is not X:
             check_files(X, y, schema)
@@ -113,10 +144,13 @@ class _Private(BoostedTrees, ABC):
         _warn_of_folds(self)
         with self._charged(planned) as (random, settle):
             self._check_names(columns, reset=True)
-            done = train(X, y, random=random, n_threads=n_threads, on_bad_rows=self.on_bad_rows)
+            given = {} if weighing is None else {"weighing": weighing, "sample_weight": sample_weight}
+            done = train(X, y, random=random, n_threads=n_threads, on_bad_rows=self.on_bad_rows, **given)
             settle(done.event)
         given_up = (FROM_DATA,) if self.bounds == "from_data" else ()
         statement = replace(done.statement, date=began, not_private=(*done.statement.not_private, *given_up))
+        if before is not None:
+            statement = added_up(before.statement, statement)
         return self._keep_private(done.model, statement, schema)
 
     def privacy_statement(self) -> PrivacyStatement:
@@ -137,8 +171,34 @@ class _Private(BoostedTrees, ABC):
     # --- what subclasses know ----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _plan(self, schema: Schema) -> tuple[Train, Event]:
+    def _plan(self, schema: Schema, weighing: Weighing | None, before: Before | None = None) -> tuple[Train, Event]:
         """The training, and what it will cost at most; all parameters are checked here, without a look at the rows."""
+
+    def _before(self) -> Before | None:
+        """What to go on from; None for a training from the start."""
+        return None
+
+    def planned_event(self) -> Event:
+        """What `fit` will release at most, for an accountant; all parameters are checked, and no row is looked at."""
+        self._seed = inputs.seed_from(self.random_state)
+        self._check_guarantee()
+        if self.bounds != "public":
+            raise InvalidParameter(f"{type(self).__name__}: bounds={self.bounds!r} gives the guarantee up: no plan")
+        schema = self._public_schema(None, None)
+        return self._plan(schema, self._weighing(schema, has_weights=False))[1]
+
+    def _weighing(self, schema: Schema, *, has_weights: bool) -> Weighing | None:
+        """What is public about the weights of rows; None where all count alike."""
+        of = {
+            "class_weight": getattr(self, "class_weight", None),
+            "scale_pos_weight": getattr(self, "scale_pos_weight", None),
+        }
+        found = Weighing.declared(has_weights=has_weights, max_weight=self.max_weight, schema=schema, **of)
+        if found is not None and chosen_backend(self.backend, self.n_jobs) is not None:
+            raise InvalidParameter(
+                "weights of rows are for rows on this machine, and backend='ray' is for rows elsewhere"
+            )
+        return found
 
     def _where_rows_are(self, X: Any, y: Any) -> tuple[Any, Any, Any]:
         """The table and its labels, and its columns: on a Ray cluster, files and the name of a column."""
@@ -155,8 +215,9 @@ class _Private(BoostedTrees, ABC):
     # --- pieces ------------------------------------------------------------------------------------------------------
 
     def _settings(self, kind: type[S], **more: Any) -> S:
-        """Pass the parameters on as the settings of a protocol, which check them."""
-        known = {field.name for field in fields(kind)}
+        """Pass the parameters on as the settings of a protocol, which check them; `more` are those that differ."""
+        more["seed"] = self._seed
+        known = {field.name for field in fields(kind)} - set(more)
         given = {_SETTING.get(name, name): value for name, value in self.get_params(deep=False).items()}
         return kind(**{name: value for name, value in given.items() if name in known}, **more)
 
@@ -225,8 +286,15 @@ class _Private(BoostedTrees, ABC):
             model.classes = schema.classes
             self.classes_ = inputs.exact_array(schema.classes)
         self.n_iter_ = model.n_iterations
-        self.best_iteration_, self.evals_result_, self.constant_features_ = None, {}, ()
+        self.best_iteration_, self.constant_features_ = model.meta.get("best_iteration"), ()
+        self.evals_result_ = {"valid": model.meta["learning_curve"]} if "learning_curve" in model.meta else {}
         return self
+
+    def restate(self, statement: PrivacyStatement) -> None:
+        """Say of the model what holds for it as the outcome of something larger, such as a search."""
+        check_is_fitted(self, "statement_")
+        self.statement_ = statement
+        self.ensemble_.meta["privacy"] = statement.to_dict()
 
     def watch(self, on_progress: OnProgress) -> Self:
         """Have this called in `fit` with the number of steps done, and of all."""
@@ -243,8 +311,8 @@ class _Private(BoostedTrees, ABC):
         return watcher(int(self.verbose), getattr(self, "_on_progress", None), f" {what}")
 
 
-@takes_parameters(of=_Private)
-class _DPBoost(_Private):
+@takes_parameters(of=PrivateEstimator)
+class _DPBoost(PrivateEstimator):
     """Parameters of the DPBoost family as settings."""
 
     protocol: str = "central.dpboost"
@@ -258,21 +326,59 @@ class _DPBoost(_Private):
     max_bins: int = 32
     selection: str = "exponential"
     filtering: bool | None = None
+    monotonic_cst: Any = None
+    interaction_cst: Any = None
+    colsample_bytree: float = 1.0
+    colsample_bylevel: float = 1.0
+    max_features: float = 1.0
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    warm_start: bool = False
 
-    def _plan(self, schema: Schema) -> tuple[Train, Event]:
-        settings = self._settings(DPBoostSettings)
+    def _before(self) -> Before | None:
+        if not self.warm_start or not hasattr(self, "ensemble_"):
+            return None
+        return Before(self.ensemble_, self.statement_, self.schema_)
+
+    def _plan(self, schema: Schema, weighing: Weighing | None, before: Before | None = None) -> tuple[Train, Event]:
+        n_trees = self.max_iter if before is None else self.max_iter - before.model.n_iterations
+        columns = [(column.name, isinstance(column, CategoricalColumn)) for column in schema.columns]
+        settings = self._settings(
+            DPBoostSettings,
+            n_trees=n_trees,
+            loss=self._loss(),
+            n_classes=2 if schema.classes is None else len(schema.classes),
+            weighted=weighing is not None,
+            monotone=inputs.monotone_signs(self.monotonic_cst, columns),
+            interaction=inputs.interaction_groups(self.interaction_cst, [name for name, _ in columns]),
+        )
         planned = planned_dpboost(settings, schema)
-        list_candidates(schema, public_bins(schema, settings.max_bins))  # refuses a schema with nothing to split on
+        bins = public_bins(schema, settings.max_bins)
+        list_candidates(schema, bins)  # refuses a schema with nothing to split on
         backend, told = chosen_backend(self.backend, self.n_jobs), self._told("trees")
-        return partial(fit_central, schema=schema, settings=settings, on_progress=told, backend=backend), planned
+        earlier = None if before is None else before.model
+        if before is not None and (before.schema != schema or self.binning != "public" or backend is not None):
+            raise InvalidParameter(
+                "warm_start goes on with the same schema and public bins, on this machine: leave the schema and "
+                "binning='public' as they were, without backend"
+            )
+        if earlier is not None and earlier.mapper != bins:
+            raise InvalidParameter(f"warm_start goes on with the same bins: max_bins={self.max_bins} is another number")
+        how: dict[str, Any] = {"on_progress": told, "backend": backend, "earlier": earlier}
+        return partial(fit_central, schema=schema, settings=settings, **how), planned
+
+    @abstractmethod
+    def _loss(self) -> str:
+        """As the settings name it."""
 
 
 @takes_parameters(of=_DPBoost)
 class DPBoostClassifier(_DPBoost, BoostedTreesClassifier):
-    """DPBoost for two classes: pure epsilon-differential privacy for adding or removing one row.
+    """DPBoost for two or more classes: pure epsilon-differential privacy for adding or removing one row.
 
     Trees are trained on disjoint random parts of the rows, splits chosen by the exponential mechanism, leaf values
-    clipped and blurred with Laplace noise (Li et al. 2020, with the corrections in docs/protocols/central_dp.md).
+    clipped and blurred with Laplace noise (Li et al. 2020, with the corrections in docs/protocols/central_dp.md). More
+    than two classes are trained with softmax: every leaf has a value for each of them.
     `protocol` may name one of the paper's baselines: "central.sequential", "central.parallel", or "central.plain",
     which is not private. For better models under (epsilon, delta) use `PrivateBoostingClassifier`.
 
@@ -284,24 +390,41 @@ class DPBoostClassifier(_DPBoost, BoostedTreesClassifier):
     """
 
     loss: str = "squared"
+    class_weight: Any = None
+    scale_pos_weight: float | None = None
+
+    def _loss(self) -> str:
+        if self.loss not in ("squared", "logistic"):
+            raise InvalidParameter(f"loss must be 'squared' or 'logistic', got {self.loss!r}")
+        return self.loss
 
     if TYPE_CHECKING:
 
         def __init__(self, **params: Unpack[DPBoostClassifierParameters]) -> None: ...
 
 
+@takes_parameters(of=_DPBoost)
 class DPBoostRegressor(_DPBoost, BoostedTreesRegressor):
-    """DPBoost for numbers between public bounds; see `DPBoostClassifier`."""
+    """DPBoost for numbers between public bounds, by squared, absolute or quantile loss; see `DPBoostClassifier`."""
 
-    loss = "squared"  # type: ignore[assignment]  # always, so it is not a parameter
+    loss: str = "squared_error"  # type: ignore[assignment]  # other losses than the plain one's
+    quantile: float = 0.5
+
+    def _loss(self) -> str:
+        known = {"squared_error": "squared", "absolute_error": "quantile", "quantile": "quantile"}
+        if self.loss not in known:
+            raise InvalidParameter(f"loss must be one of {', '.join(known)}, got {self.loss!r}")
+        if self.loss != "quantile" and self.quantile != 0.5:
+            raise InvalidParameter(f"quantile={self.quantile!r} is for loss='quantile', not for {self.loss!r}")
+        return known[self.loss]
 
     if TYPE_CHECKING:
 
-        def __init__(self, **params: Unpack[DPBoostParameters]) -> None: ...
+        def __init__(self, **params: Unpack[DPBoostRegressorParameters]) -> None: ...
 
 
-@takes_parameters(of=_Private)
-class _Gaussian(_Private):
+@takes_parameters(of=PrivateEstimator)
+class _Gaussian(PrivateEstimator):
     """Parameters of `central.gaussian` as settings; None leaves the choice to the policy."""
 
     delta: float = 1e-6
@@ -312,8 +435,10 @@ class _Gaussian(_Private):
     l2_regularization: float | None = None  # type: ignore[assignment]  # as above
     subsample: float = 1.0
 
-    def _plan(self, schema: Schema) -> tuple[Train, Event]:
-        settings = self._settings(GaussianSettings, seed=self._seed)
+    def _plan(self, schema: Schema, weighing: Weighing | None, before: Before | None = None) -> tuple[Train, Event]:  # noqa: ARG002 - the recipe starts anew
+        if weighing is not None and self.policy == "exponential":
+            raise InvalidParameter("weights of rows are for policies that release sums, not for policy='exponential'")
+        settings = self._settings(GaussianSettings)
         training_of(schema, settings)  # refuses a schema that the policy cannot train on
         if (backend := chosen_backend(self.backend, self.n_jobs)) is not None:
             check_policy(settings)
@@ -322,6 +447,7 @@ class _Gaussian(_Private):
         return train, planned_gaussian(settings)
 
 
+@takes_parameters(of=_Gaussian)
 class PrivateBoostingClassifier(_Gaussian, BoostedTreesClassifier):
     """(epsilon, delta)-differentially private boosting for two or more classes: the one we recommend.
 
@@ -337,9 +463,12 @@ class PrivateBoostingClassifier(_Gaussian, BoostedTreesClassifier):
     True
     """
 
+    class_weight: Any = None
+    scale_pos_weight: float | None = None
+
     if TYPE_CHECKING:
 
-        def __init__(self, **params: Unpack[GaussianParameters]) -> None: ...
+        def __init__(self, **params: Unpack[GaussianClassifierParameters]) -> None: ...
 
 
 class PrivateBoostingRegressor(_Gaussian, BoostedTreesRegressor):
@@ -354,7 +483,7 @@ _warned: set[str] = set()
 """Kinds of estimators of which somebody was told in this process that every fold spends."""
 
 
-def _warn_of_folds(estimator: _Private) -> None:
+def _warn_of_folds(estimator: PrivateEstimator) -> None:
     """UserWarning, once for each kind, if scikit-learn cross-validates or searches without a budget that adds it up.
 
     Every fold and every candidate spends epsilon once more, on rows that others have seen as well. Who called is told

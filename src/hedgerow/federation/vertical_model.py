@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, Literal, NamedTuple, NoReturn, cast
 
 import numpy as np
 
@@ -33,11 +33,12 @@ from hedgerow.errors import ExportRefused, InvalidInput, InvalidParameter, Model
 from hedgerow.estimators.inputs import exact_array, read_classes, read_targets
 from hedgerow.federation.alignment import align, has_column, split_ids, take_rows
 from hedgerow.federation.finished import Finished
-from hedgerow.protocols.services.explain.roles import Contributions, ExplainingJob
+from hedgerow.protocols.services.explain.roles import Contributions, ExplainingJob, Interactions
 from hedgerow.protocols.services.score.roles import BATCH_ROWS, Answered, ScoringJob
 from hedgerow.protocols.services.score_closed.roles import ClosedScoringJob
 from hedgerow.protocols.vertical.common.agreement import FittingParts
 from hedgerow.protocols.vertical.common.parts import OwnerPart, load_part, save_part
+from hedgerow.protocols.vertical.common.readable import export_part
 from hedgerow.protocols.vertical.common.shared_parts import SharedLeavesPart
 from hedgerow.runtime.party import DEADLINE
 from hedgerow.runtime.progress import OnProgress
@@ -65,6 +66,13 @@ class Scoring(Finished):
         """Who learned what, in words (`str`) and as facts (`to_dict`)."""
         columns = {party: answered.n_columns for party, answered in self.answered.items()}
         return find(self.job.NAME).statement(self.job, {"columns": columns, "rounds": self.rounds})
+
+
+class Dependence(NamedTuple):
+    """Mean predictions, were a column the same in all rows."""
+
+    values: tuple[Any, ...]  # of the column
+    means: Floats  # [values], or [values, classes] probabilities
 
 
 class VerticalModel(FittingParts):
@@ -231,6 +239,101 @@ class VerticalModel(FittingParts):
         X, _ = self._matched(X, how)
         return self._explained(self._data(X, n_jobs), {"what": "contributions"}, how)
 
+    def interactions(
+        self,
+        X: Mapping[str, Any],
+        *,
+        transport: str = "memory",
+        link: Link | None = None,
+        deadline: float = DEADLINE,
+        n_jobs: int | None = None,
+    ) -> dict[str, Interactions]:
+        """Party -> what each two of its columns add to the raw score of each row only together (SHAP interactions).
+
+        What a column adds together with those of all other parties is `elsewhere`; the label holder has it by party.
+        """
+        how: dict[str, Any] = {"transport": transport, "link": link, "deadline": deadline}
+        return self._explained(self._data(X, n_jobs), {"what": "interactions"}, how)
+
+    def permutation_importance(
+        self,
+        X: Mapping[str, Any],
+        y: Any,
+        *,
+        columns: Mapping[str, Sequence[str]] | None = None,
+        n_repeats: int = 5,
+        random_state: int = 0,
+        **how: Any,
+    ) -> dict[str, dict[str, Floats]]:
+        """Party -> column -> how much `score` falls when the column's owner shuffles it: one number per repetition.
+
+        Each repetition of each column is a scoring by all parties, in which the owner brings its rows with that one
+        column in another order; `how` goes to `scoring`. A column that no split asks about costs nothing and gets 0.
+        `columns` names some of them, by party.
+        """
+        if n_repeats < 1:
+            raise InvalidParameter(f"n_repeats must be at least 1, got {n_repeats}")
+        tables = {party: brought.table for party, brought in self._data(X, None).items()}
+        wanted = {party: self.parts[party].names for party in self.parties} if columns is None else columns
+        places = {(party, name): self._place(party, name) for party, names in wanted.items() for name in names}
+        best, rng = self.score(tables, y, **how), np.random.default_rng(random_state)
+        found: dict[str, dict[str, Floats]] = {party: {} for party in wanted}
+        for (party, name), place in places.items():
+            fallen = found[party][name] = np.zeros(n_repeats)
+            table = tables[party]
+            for k in range(n_repeats if place in self.parts[party].asked_columns else 0):
+                shuffled = rng.permutation(table.columns[place].values)
+                fallen[k] = best - self.score(tables | {party: table.with_values(place, shuffled)}, y, **how)
+        return found
+
+    def partial_dependence(
+        self,
+        X: Mapping[str, Any],
+        party: str,
+        column: str,
+        *,
+        values: Sequence[Any] | None = None,
+        grid_resolution: int = 20,
+        **how: Any,
+    ) -> Dependence:
+        """The mean prediction for the rows, were `column` the same in all of them: its owner puts each value in turn.
+
+        `values` are levels or numbers, None for missing; otherwise all levels, or `grid_resolution` quantiles of the
+        owner's rows from the 5th to the 95th percentile. Each value is a scoring by all parties; `how` goes to it.
+        """
+        tables = {name: brought.table for name, brought in self._data(X, None).items()}
+        place = self._place(party, column)
+        table, feature = tables[party], self.parts[party].features[place]
+        own = table.columns[place].values
+        if values is None and feature.levels is not None:
+            values = feature.levels
+        elif values is None:
+            there = own[np.isfinite(own)]
+            if not there.size:
+                raise InvalidInput(f"{party}: column {column!r} has no value in these rows; say which values to try")
+            values = np.unique(np.quantile(there, np.linspace(0.05, 0.95, max(grid_resolution, 2)))).tolist()
+        means = []
+        for value in values:
+            if feature.levels is not None:
+                if value is not None and value not in feature.levels:
+                    raise InvalidInput(f"{party}: column {column!r} has no level {value!r} in this model")
+                as_read: Any = -1 if value is None else feature.levels.index(value)
+            else:
+                as_read = np.nan if value is None else value
+            same = table.with_values(place, np.full(table.n_rows, as_read, own.dtype))
+            raw = self.scoring(tables | {party: same}, **how).raw
+            means.append(predictions_from(self.target.loss, raw).mean(axis=0))
+        return Dependence(tuple(values), np.array(means))
+
+    def _place(self, party: str, column: str) -> int:
+        """Where a column is among its owner's."""
+        if party not in self.parts:
+            raise InvalidInput(f"{party!r} is not a party of this model; those are {list(self.parties)}")
+        names = self.parts[party].names
+        if column not in names:
+            raise InvalidInput(f"{party} has no column {column!r} in this model; there are {', '.join(names)}")
+        return names.index(column)
+
     def _explained(
         self, data: Mapping[str, PartyData], what: Mapping[str, Any], how: Mapping[str, Any]
     ) -> dict[str, Any]:
@@ -323,6 +426,12 @@ class VerticalModel(FittingParts):
         """Refused: one file would hold what each party has for itself."""
         self._refuse(f"one file ({path})")
 
+    def export(self, party: str, path: str | Path) -> None:
+        """Write one party's own part as JSON for other tools: its splits as conditions, or the trees with handles."""
+        if party not in self.parts:
+            raise InvalidParameter(f"party must be one of {', '.join(self.parties)}, got {party!r}")
+        export_part(self.parts[party], path)
+
     def export_xgboost(self, path: str | Path) -> NoReturn:
         """Refused: XGBoost's format holds every threshold."""
         self._refuse(f"XGBoost's format ({path})")
@@ -334,6 +443,14 @@ class VerticalModel(FittingParts):
     def export_treelite(self, path: str | Path) -> NoReturn:
         """Refused: treelite's format holds every threshold."""
         self._refuse(f"treelite's format ({path})")
+
+    def export_lightgbm(self, path: str | Path) -> NoReturn:
+        """Refused: LightGBM's format holds every threshold."""
+        self._refuse(f"LightGBM's format ({path})")
+
+    def export_pmml(self, path: str | Path) -> NoReturn:
+        """Refused: PMML holds every threshold."""
+        self._refuse(f"PMML ({path})")
 
     def _refuse(self, what: str) -> NoReturn:
         if self.is_shared:

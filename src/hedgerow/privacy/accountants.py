@@ -38,7 +38,7 @@ from fractions import Fraction
 from typing import ClassVar, NamedTuple
 
 from hedgerow.errors import InvalidParameter
-from hedgerow.privacy import events
+from hedgerow.privacy import events, selection
 from hedgerow.privacy.curves import gaussian_delta, pure_delta, pure_mu, smallest, zcdp_delta
 from hedgerow.privacy.discrete_gaussian import (
     DISTANCE,
@@ -62,7 +62,7 @@ _DEEPEST = 40
 """How deep events may be held inside each other: each level may lose a rounding, of which `_UP` covers a hundred."""
 
 Pure = events.DiscreteLaplace | events.Laplace | events.Exponential | events.PermuteAndFlip | events.RandomisedResponse
-NearlyPure = Pure | events.GumbelChoice
+NearlyPure = Pure | events.GumbelChoice | events.Selected
 """Pure, once their `distance` is taken into account."""
 
 
@@ -134,6 +134,11 @@ class Accountant(ABC):
         """What does the accounting, with the version of whatever is not our own."""
         return self.NAME
 
+    @property
+    def distance(self) -> float:
+        """The statistical distance of all samples so far to ideal ones, rounded up."""
+        return self._all.distance * _UP
+
     def delta(self, epsilon: float) -> float:
         """The smallest delta that is proved for this epsilon."""
         if not epsilon >= 0.0:
@@ -142,7 +147,7 @@ class Accountant(ABC):
             return 0.0 if math.isinf(epsilon) else 1.0
         if math.isinf(epsilon) or not self._counts:
             return 0.0
-        ratio, distance = self._all.log_ratio * _UP, self._all.distance * _UP
+        ratio, distance = self._all.log_ratio * _UP, self.distance
         # (1 + e^epsilon) b; where e^epsilon overflows, nothing small is claimed.
         unlucky = (1.0 + math.exp(epsilon)) * distance if epsilon < _LARGEST_EPSILON else float(distance > 0.0)
         ideal = self._ideal_delta(epsilon - 2.0 * ratio) if epsilon >= 2.0 * ratio else 1.0
@@ -189,7 +194,9 @@ class Accountant(ABC):
         """Added up when first asked for after something was counted."""
         if self._totals is None:
             mechanisms = [part for part in distinct(*self._counts) if not part.parts()]
-            noisy = any(isinstance(part, events.DiscreteGaussian | events.GumbelChoice) for part in mechanisms)
+            noisy = any(
+                isinstance(part, events.DiscreteGaussian | events.GumbelChoice | events.Selected) for part in mechanisms
+            )
             self._totals = Totals(
                 not any(isinstance(part, events.NonPrivate) for part in mechanisms),
                 self._folded(self._counts, self._cost),
@@ -214,6 +221,8 @@ class Accountant(ABC):
                 f"noise of scale {event.sigma:.3g} in whole-number units is too coarse for a sum over {event.parties} "
                 "parties to be proved private; use a finer fixed point, or less epsilon"
             )
+        if isinstance(event, events.Selected):
+            check_selected(event)
         self._cost(event)
 
     def _unknown(self, event: Event) -> InvalidParameter:
@@ -270,7 +279,7 @@ class BasicComposition(Accountant):
         return min(super().epsilon(delta), self.total)
 
     def _cost(self, mechanism: Event) -> float:
-        if isinstance(mechanism, Pure):
+        if isinstance(mechanism, Pure) or (isinstance(mechanism, events.Selected) and mechanism.delta == 0.0):
             return pure_epsilon(mechanism)
         raise self._unknown(mechanism)
 
@@ -309,7 +318,7 @@ class ZeroConcentratedDP(Accountant):
             return mechanism.sensitivity**2 / (2.0 * mechanism.parties * mechanism.sigma**2)
         if isinstance(mechanism, events.Exponential | events.GumbelChoice):
             return mechanism.epsilon**2 / 8.0
-        if isinstance(mechanism, Pure):
+        if isinstance(mechanism, Pure | events.Selected):
             return pure_epsilon(mechanism) ** 2 / 2.0
         raise self._unknown(mechanism)
 
@@ -447,10 +456,35 @@ def _mu_squared(event: events.Gaussian | events.DiscreteGaussian, name: str) -> 
     return event.sensitivity**2 / real
 
 
+def check_selected(event: events.Selected) -> None:
+    """Raise unless the best of several runs costs no more than its event says (selection.py has the theorems)."""
+    runs, adjacency = BasicComposition(event.adjacency), event.adjacency
+    try:
+        pure = runs.cost(event.event)
+    except InvalidParameter:
+        pure = math.inf
+    concentrated = ZeroConcentratedDP(adjacency)
+    concentrated.compose(event.event)
+    distance = concentrated.distance
+    if pure < math.inf and selection.pure_epsilon_of_best(pure, event.shape) <= event.epsilon:
+        return
+    proved = selection.epsilon_of_best(concentrated.total, pure, event.shape, event.stop, event.delta, distance)
+    if not proved <= event.epsilon * (1.0 + 1e-9):
+        raise InvalidParameter(
+            f"the best of these runs costs epsilon = {proved} at delta = {event.delta}, not {event.epsilon}"
+        )
+
+
 def _distance(event: Event) -> float:
-    """The statistical distance of all samples of one event to ideal ones; those of pure mechanisms are exact."""
+    """The statistical distance of all samples of one event to ideal ones; those of pure mechanisms are exact.
+
+    Two outcomes that are (epsilon, delta)-close are each within delta / (1 + e^epsilon) of two that are epsilon-close
+    (Vadhan 2017, The complexity of differential privacy, lemma 1.5).
+    """
     if isinstance(event, events.GumbelChoice):
         return event.distance
+    if isinstance(event, events.Selected):
+        return event.delta / (1.0 + math.exp(min(event.epsilon, _LARGEST_EPSILON)))
     return event.coordinates * event.parties * DISTANCE if isinstance(event, events.DiscreteGaussian) else 0.0
 
 

@@ -166,6 +166,34 @@ class RandomisedResponse(Event):
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Selected(Event):
+    """The best, by a noisy score that is part of it, of a random number of runs of `event`; the number stays secret.
+
+    The number of runs is drawn, without regard to any record, from a truncated negative binomial distribution with
+    `shape` and `stop` (selection.py). The whole is (epsilon, delta)-DP, which accountants check against `event` before
+    they count it. What was not selected was not released.
+    """
+
+    event: Event
+    shape: float
+    stop: float
+    epsilon: float
+    delta: float
+    adjacency: Adjacency = "add_remove"
+
+    def __post_init__(self) -> None:
+        Event.__post_init__(self)
+        check_delta(self.delta)
+        if not is_number(self.shape) or not -1.0 < self.shape < math.inf:
+            raise InvalidParameter(f"{self.KIND}: shape must be a number above -1, got {self.shape!r}")
+        if not is_number(self.stop) or not 0.0 < self.stop < 1.0:
+            raise InvalidParameter(f"{self.KIND}: stop must be above 0 and below 1, got {self.stop!r}")
+        for part in walk(self.event):
+            if isinstance(part, NonPrivate | Selected) or getattr(part, "adjacency", self.adjacency) != self.adjacency:
+                raise InvalidParameter(f"{self.KIND}: runs cannot be of {part!r} under {self.adjacency}")
+
+
 # --- structures ------------------------------------------------------------------------------------------------------
 
 
@@ -248,6 +276,7 @@ KINDS: dict[str, type[Event]] = {
     "permute_and_flip": PermuteAndFlip,
     "gumbel_choice": GumbelChoice,
     "randomised_response": RandomisedResponse,
+    "selected": Selected,
     "composed": Composed,
     "repeated": Repeated,
     "parallel": Parallel,
@@ -458,6 +487,11 @@ def sampling(event: Event) -> str:
         sentences.append(
             f"It counts on sampling: each row took part with a chance of {told}, drawn independently and kept "
             "secret. If anybody learns which rows took part, the guarantee is weaker."
+        )
+    if any(isinstance(part, Selected) for part in walk(event)):
+        sentences.append(
+            "It counts on a number of runs that was drawn in secret and is not told, and on rows that served the runs "
+            "or their scores, never both."
         )
     n_groups, n_parts = _disjoint(event)
     if n_groups == 1:

@@ -136,6 +136,7 @@ def laplace(
     random: RandomBytes,
     bounds: tuple[float, float] | None = None,
     adjacency: Adjacency = "add_remove",
+    touched: int = 1,
 ) -> Released[Floats]:
     """Real numbers plus Laplace noise; sensitivity in L1, of the whole array and of the exact values.
 
@@ -150,8 +151,9 @@ def laplace(
     side moves by 1/2 at most. One more is added for values that are computed in floats, and are a quarter of the grid
     from their exact value at most, and for the rounding of `sensitivity` itself. Coordinates that one change of the
     records does not touch are the very same numbers on both sides, and round alike. Adding or removing a record must
-    touch one coordinate at most, as one leaf of a tree, and replacing one two. So the whole numbers have an L1
-    sensitivity of at most ceil(sensitivity / grid) + 2, or 4. The event states it, and the noise is for it.
+    touch `touched` coordinates at most, as the values of one leaf of a tree, and replacing one twice as many. So the
+    whole numbers have an L1 sensitivity of at most ceil(sensitivity / grid) + 2 touched, or 4. The event states it, and
+    the noise is for it.
 
     Without bounds, values of 2^52 grid units or more are refused. Give bounds where the data could bring that about.
     """
@@ -163,7 +165,7 @@ def laplace(
     exact = np.clip(values, low, high)
     if epsilon == math.inf:
         return Released(exact, NonPrivate("no noise was added"))
-    moved = 2 if adjacency == "replace_one" else 1
+    moved = touched * (2 if adjacency == "replace_one" else 1)
     check_positive("sensitivity", sensitivity)
     check_positive("epsilon", epsilon)
     exponent = _grid_exponent(sensitivity, epsilon, max(abs(low), abs(high)) if bounds else None)

@@ -8,6 +8,19 @@ the proofs use |g| <= bound and no more, and `bound` is then in units.
 Notation of the proofs: bound = 1 (all is homogeneous in it), l = l2 >= 0, S the sum of gradients of n records, so
 |S| <= n, and 0 / 0 = 0. f(S, n) = S^2 / (n + l). Replacing a record is removing one and adding one.
 
+Several outputs. A record of K classes has a vector g of gradients, and S is the sum of vectors. For gains, which add up
+the squares of all outputs, `bound` is that of the length |g|: the proofs below use |S| <= n, and products of S and g
+only through -|S| |g| <= S g <= |S| |g|, with equality where they point the same or opposite ways, so they hold word
+for word. For leaves, `bound` is that of the sum of absolute values, in which |S| <= n too, and one record moves all K
+values of one leaf.
+
+Weights. A record of weight w, from 0 to 1 (all weights divided by the largest one that is allowed), counts w and has
+the gradient w g, so that n is a sum of weights and |S| <= n still. Gains: adding it moves a side by
+D = (S + w g)^2 / (a + w) - S^2 / a. As before a (a + w) D <= w (a (2 S + w) - S^2) = w (a (a + w) - (S - a)^2), so
+D <= w. For S > w the least is at g = -1: a (a + w) D = -w (a (2 S - w) + S^2) >= -w (3 a^2 - a w) > -3 w a (a + w);
+for S <= w it is -S^2 / a >= -S >= -w. So D is between -3 w and w: the same bounds, since w <= 1. Replacing is one more
+and one less: between -4 and 4. Leaves have a bound of their own, because n may now be anything (`leaf_sensitivity`).
+
 Results for choices and leaves are rounded to the nearest float, which `exponential`, `permute_and_flip` and `laplace`
 allow for; that of histograms is exact.
 """
@@ -60,7 +73,7 @@ def centred_gain_sensitivity(bound: float, adjacency: Adjacency = "add_remove") 
     return _times(2.0, 4.0, adjacency) * bound**2
 
 
-def leaf_sensitivity(bound: float, l2: float, adjacency: Adjacency = "add_remove") -> float:
+def leaf_sensitivity(bound: float, l2: float, adjacency: Adjacency = "add_remove", *, weighted: bool = False) -> float:
     """Of all leaf values -S / (n + l) of a tree together, in L1: bound / (1 + l), or twice that when replacing.
 
     Adding a record moves one leaf, by |g (n + l) - S| / ((n + l)(n + 1 + l)) <= (2 n + l) / ((n + l)(n + 1 + l)). This
@@ -68,21 +81,60 @@ def leaf_sensitivity(bound: float, l2: float, adjacency: Adjacency = "add_remove
     n >= 1. For n = 0 the value goes from 0 to g / (1 + l). Both n = 0 and n = 1 reach the bound.
 
     Replacing a record within a leaf: |g' - g| / (n + l) <= 2 / (1 + l), as n >= 1. Across leaves: 1 / (1 + l) each.
+
+    With weights: adding a record of weight w moves the leaf by w |g (n + l) - S| / ((n + l)(n + w + l)), at most
+    w (2 n + l) / ((n + l)(n + w + l)), which grows with w, so that w = 1 is the worst: h(x) = (2 x - l) / (x (x + 1))
+    with x = n + l >= l. h'(x) = 0 where 2 x^2 - 2 l x - l = 0, at x = (l + s) / 2 with s = sqrt(l^2 + 2 l), which is
+    at least l; h rises before it and falls after it, and there it is s / (x (x + 1)). For l = 0 it falls from its limit
+    2. Replacing is removing and adding: twice that.
     """
     if not 0.0 <= l2 < math.inf:
         raise InvalidParameter(f"l2 must be a number of at least 0, got {l2!r}")
     check_positive("bound", bound)
-    return _times(1.0, 2.0, adjacency) * bound / (1.0 + l2)
+    most = 1.0 / (1.0 + l2)
+    if weighted:
+        root = math.sqrt(l2 * (l2 + 2.0))
+        x = (l2 + root) / 2.0
+        most = min(root / (x * (x + 1.0)) * (1.0 + 2.0**-40), 2.0) if x > 0.0 else 2.0
+    return _times(1.0, 2.0, adjacency) * bound * most
 
 
-def clipped_leaf_sensitivity(bound: float, l2: float, clip: float, adjacency: Adjacency = "add_remove") -> float:
+def clipped_leaf_sensitivity(
+    bound: float,
+    l2: float,
+    clip: float,
+    adjacency: Adjacency = "add_remove",
+    *,
+    outputs: int = 1,
+    weighted: bool = False,
+) -> float:
     """Of all leaf values together, each clipped to +-clip, in L1: the lesser of the above and 2 clip (or 4, replacing).
 
     Clipping brings no two values further apart, and no two clipped values are further apart than 2 clip. Replacing
-    moves at most two leaves.
+    moves at most two leaves, and each of them has `outputs` values.
     """
     check_positive("clip", clip, or_inf=True)
-    return min(leaf_sensitivity(bound, l2, adjacency), _times(2.0, 4.0, adjacency) * clip)
+    unclipped = leaf_sensitivity(bound, l2, adjacency, weighted=weighted)
+    return min(unclipped, _times(2.0, 4.0, adjacency) * outputs * clip)
+
+
+def bounded_sum_sensitivity(sums: int, largest: int, adjacency: Adjacency = "add_remove") -> float:
+    """Of `sums` sums together, in L1, to each of which a record adds a whole number from 0 to `largest`.
+
+    Adding: `largest` each. Replacing: a number between 0 and `largest` takes the place of another such: the same. So it
+    is for a choice by one of these sums, too, but for that half the width counts (choices.py): adding moves all by
+    between 0 and `largest`, half of which is `largest` / 2; replacing by between -`largest` and `largest`.
+    """
+    if sums < 1 or largest < 1:
+        raise InvalidParameter(f"sums and largest must be at least 1, got {sums!r} and {largest!r}")
+    check_adjacency(adjacency)
+    return float(sums * largest)
+
+
+def bounded_choice_sensitivity(largest: float, adjacency: Adjacency = "add_remove") -> float:
+    """Of a choice by sums to which a record adds between 0 and `largest`: see `bounded_sum_sensitivity`."""
+    check_positive("largest", largest)
+    return _times(0.5, 1.0, adjacency) * largest
 
 
 def histogram_sensitivity(columns: int, adjacency: Adjacency = "add_remove") -> float:

@@ -119,6 +119,6 @@ def mean_contributions(values: Floats, columns: Any, whose: str = "") -> Ranked:
 def contributions_of_model(ensemble: Ensemble, X: Any) -> Ranked:
     """Of a whole model, on the first rows of a table."""
     table = read_table(X, like=ensemble.features)
-    codes = np.ascontiguousarray(ensemble.mapper.transform(table)[:, :MOST_EXPLAINED])
-    values = contributions(ensemble, codes)[:, :-1]
+    narrow, column_of_feature = ensemble.narrowed()
+    values = contributions(narrow, ensemble.codes(table)[:, :MOST_EXPLAINED], column_of_feature)[:, :-1]
     return mean_contributions(values, [feature.name for feature in ensemble.features])

@@ -43,7 +43,53 @@ FEATURES: Mapping[str, str] = {
 
 PLAIN, GAUSSIAN, DPBOOST = "plain", "central.gaussian", "central.dpboost"
 
-_ON_ONE_TABLE: Mapping[str, Mapping[str, str]] = {PLAIN: {}, GAUSSIAN: {}, DPBOOST: {}}
+NOISY_COUNTS = (
+    "gradients of counts have no bound but the largest count that the schema allows: noise made for that drowns those "
+    "of usual counts, and clipping them shifts the mean"
+)
+PAID_QUESTIONS = (
+    "what a node may ask must not depend on its rows unless that is paid for, and how many of them would be on either "
+    "side does"
+)
+NODES_SHARE = (
+    "a row is in one node of a level, so all its nodes cost what one does; to choose which nodes are split would be "
+    "one more paid choice for each, and save nothing"
+)
+NO_HESSIAN = "its hessian is 0, and steps are noisy sums of gradients divided by noisy sums of hessians"
+ALL_AT_ONCE = (
+    "the budget is shared out over all releases before the first one; more trees need a budget of their own, and both "
+    "together buy a better model in one training"
+)
+"""Reasons that several private trainings have in common."""
+
+_DRAWN_ALREADY = "each tree asks about a few columns only, drawn at random by what was released before"
+
+_ON_ONE_TABLE: Mapping[str, Mapping[str, str]] = {
+    PLAIN: {},
+    GAUSSIAN: {
+        "early_stopping": "the number of trees follows from noisy counts, and each has its share of the budget; looks "
+        "at rows would take from all of them, and to stop would leave what is paid for unused",
+        "poisson": NOISY_COUNTS,
+        "quantile": NO_HESSIAN,
+        "colsample_bytree": _DRAWN_ALREADY,
+        "colsample_bylevel": _DRAWN_ALREADY,
+        "max_features": _DRAWN_ALREADY,
+        "monotonic_cst": "not yet: its tables and leaves could be made monotone after the noise, at no cost",
+        "interaction_cst": "not yet: columns could be drawn from one group for each tree",
+        "max_leaf_nodes": "all leaves of a tree are released together, since a row is in one: fewer would save nothing",
+        "min_child_weight": "how many rows are in a leaf is known with noise only, and leaves shrink by that noise",
+        "min_samples_leaf": "how many rows are in a leaf is known with noise only, and leaves shrink by that noise",
+        "warm_start": ALL_AT_ONCE,
+    },
+    DPBOOST: {
+        "poisson": NOISY_COUNTS,
+        "subsample": "every tree sees a secret random part of the rows of its own, which is what the budget counts on; "
+        "rows left out besides would make noise matter more, and save nothing",
+        "max_leaf_nodes": NODES_SHARE,
+        "min_child_weight": PAID_QUESTIONS,
+        "min_samples_leaf": PAID_QUESTIONS,
+    },
+}
 """What training on one table lacks: the estimators', which are not protocols between parties."""
 
 

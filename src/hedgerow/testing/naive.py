@@ -227,15 +227,19 @@ def best_split(
         cells = histogram(codes, pairs, rows, f, n_bins + 1)
         missing = cells[n_bins]
         has_missing = (missing[0], missing[1]) != (0, 0)
-        if feature.levels is None:
+        alone = f in rules.one_hot_levels
+        if feature.levels is None or alone:
             order = list(range(n_bins))
         else:
             present = [level for level in range(n_bins) if (cells[level][0], cells[level][1]) != (0, 0)]
             order = sorted(present, key=lambda level: cells[level][0] * ug / (cells[level][1] * uh + LEVEL_SMOOTHING))
         for missing_left in (False, True) if has_missing else (False,):
             n_cuts = len(order) if has_missing and not missing_left else len(order) - 1
+            if alone and len(order) > 1:
+                n_cuts = len(order)
             for cut in range(n_cuts):
-                left = [*order[: cut + 1], *([n_bins] if missing_left else [])]
+                values_left = [order[cut]] if alone else order[: cut + 1]
+                left = [*values_left, *([n_bins] if missing_left else [])]
                 lg, lh, lc = (sum(cells[code][k] for code in left) for k in range(3))
                 if min(lc, len(rows) - lc) < rules.min_samples_leaf:
                     continue
@@ -246,8 +250,8 @@ def best_split(
                     continue
                 unseen_left = rules.missing_unseen == "heavier" and 2 * lh >= total_h
                 goes = missing_left if has_missing else unseen_left
-                absent = [c for c in range(n_bins) if feature.levels is not None and c not in order]
-                codes_left = {*order[: cut + 1], *(absent if goes else []), *([n_bins] if goes else [])}
+                absent = [c for c in range(n_bins) if feature.levels is not None and not alone and c not in order]
+                codes_left = {*values_left, *(absent if goes else []), *([n_bins] if goes else [])}
                 bin_ = cut if feature.levels is None else -1
                 best = NaiveSplit(gain, f, bin_, goes, frozenset(codes_left), (lg, lh))
     return best

@@ -283,7 +283,7 @@ class Untouchable:
     [
         ({"classes": None}, "either classes"),
         ({"label_bounds": (0.0, 1.0)}, "either classes"),
-        ({"classes": ("a", "b", "c")}, "PrivateBoostingClassifier"),
+        ({"classes": ("a", "b", "c")}, "3 classes, but the settings are for 2"),
     ],
 )
 def test_a_schema_without_two_classes_is_refused_before_the_rows_are_read(numbers, change, words):

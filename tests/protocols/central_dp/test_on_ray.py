@@ -101,6 +101,15 @@ def assert_same(here, there):
     assert there.statement == here.statement
 
 
+def test_classes_looks_and_constraints_are_the_same_there(crew, loans):
+    """Three classes, rows set apart, groups and draws of columns: nothing differs."""
+    assert len(crew.actors) == 3
+    schema = Schema.from_public(**PUBLIC, classes=["no", "yes", "who knows"])
+    options = {"n_classes": 3, "early_stopping": True, "interaction": ((0, 1),), "colsample_bynode": 0.5}
+    here, there = fit_both(loans, schema, DPBoostSettings(epsilon=4.0, **options, **SMALL), 3)
+    assert_same(here, there)
+
+
 @pytest.mark.parametrize("n_actors", [1, 2, 3])
 def test_a_training_releases_the_same_with_the_same_randomness(crew, loans, n_actors):
     """Private edges, misfits, assignment, choices and leaves: for any number of actors nothing differs."""

@@ -8,8 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hedgerow.protocols.central.dpboost.fit import CentralTraining
-from hedgerow.protocols.central.dpboost.records import keep_bounded
-from hedgerow.protocols.central.dpboost.settings import COUNT_BITS, GRADIENT_BITS, MAX_ROWS, DPBoostSettings
+from hedgerow.protocols.central.dpboost.records import class_gradients, keep_bounded
+from hedgerow.protocols.central.dpboost.settings import (
+    COUNT_BITS,
+    GRADIENT_BITS,
+    MAX_ROWS,
+    UNWEIGHTED,
+    WEIGHT_BITS,
+    WEIGHTED,
+    DPBoostSettings,
+)
 
 
 @given(
@@ -23,7 +31,7 @@ def test_no_gradient_is_beyond_the_bound(gradients, bound, filtering):
     packed = np.array([(g << 32) + 1 for g in gradients], np.int64)
     ids = np.arange(len(gradients), dtype=np.uint32)
     values = np.zeros(len(gradients), np.int64)
-    kept = keep_bounded(ids, packed, bound, filtering, values)
+    kept = keep_bounded(ids, packed, np.ones(1, np.int64), bound, filtering, UNWEIGHTED, values)
     inside = [abs(g) <= bound for g in gradients]
     assert ids[:kept].tolist() == [k for k, is_in in enumerate(inside) if is_in or not filtering]
     for row in ids[:kept].tolist():
@@ -39,6 +47,54 @@ def test_sums_of_the_most_rows_fit():
         assert total & MAX_ROWS == MAX_ROWS
         assert total >> COUNT_BITS == MAX_ROWS * q
     assert 2 * 2**GRADIENT_BITS == 2**15
+
+
+@given(
+    gradients=st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.integers(1, 256)), max_size=30),
+    bound=st.integers(1, 2**13),
+)
+@settings(max_examples=200, deadline=None)
+def test_no_weighed_gradient_is_beyond_its_weights_share(gradients, bound):
+    """|S| <= bound n for every record, in whole numbers, on which the sensitivities with weights rest."""
+    packed = np.array([(g << 32) + 1 for g, _ in gradients], np.int64)
+    weights = np.array([weight for _, weight in gradients], np.int64)
+    ids, values = np.arange(len(gradients), dtype=np.uint32), np.zeros(len(gradients), np.int64)
+    assert keep_bounded(ids, packed, weights, bound, False, WEIGHTED, values) == len(gradients)
+    for value, (g, weight) in zip(values.tolist(), gradients, strict=True):
+        assert value & (2**WEIGHTED.count_bits - 1) == weight
+        assert abs(value >> WEIGHTED.count_bits) * 2**WEIGHT_BITS <= min(abs(g), bound) * weight
+
+
+@given(
+    scores=st.lists(
+        st.lists(st.floats(-1e4, 1e4, width=32), min_size=4, max_size=4) | st.just([0.0] * 4), min_size=1, max_size=20
+    ),
+    own=st.lists(st.integers(0, 3), min_size=20, max_size=20),
+    filtering=st.booleans(),
+)
+@settings(max_examples=200, deadline=None)
+def test_no_vector_of_gradients_is_beyond_either_bound(scores, own, filtering):
+    """Length and sum of absolute values, in whole numbers, whatever the scores are."""
+    options, rows = DPBoostSettings(epsilon=1.0, n_classes=4), np.array(scores, np.float32).T.copy()
+    n_rows = rows.shape[1]
+    limit = (options.gradient_bound, options.gradient_bound_l1)
+    ids, values = np.arange(n_rows, dtype=np.uint32), np.zeros((4, n_rows), np.int64)
+    labels, one = np.array(own[:n_rows], np.float32), np.ones(1, np.int64)
+    kept = class_gradients(ids, rows, labels, one, limit, filtering, UNWEIGHTED, values)
+    for row in ids[:kept].tolist():
+        steps = [value >> COUNT_BITS for value in values[:, row].tolist()]
+        assert all(value & MAX_ROWS == 1 for value in values[:, row].tolist())
+        assert sum(q * q for q in steps) <= (limit[0] * 2**GRADIENT_BITS) ** 2
+        assert sum(map(abs, steps)) <= limit[1] * 2**GRADIENT_BITS
+
+
+def test_sums_of_the_most_weighed_rows_fit():
+    """The largest weights and gradients of the largest table stay inside their fields."""
+    for q in (2**13, -(2**13)):
+        total = WEIGHTED.most_rows * ((q << WEIGHTED.count_bits) + 2**WEIGHT_BITS)
+        assert -(2**63) <= total < 2**63
+        assert total & (2**WEIGHTED.count_bits - 1) == WEIGHTED.most_rows * 2**WEIGHT_BITS
+        assert total >> WEIGHTED.count_bits == WEIGHTED.most_rows * q
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic"])

@@ -8,7 +8,7 @@ to all others; A is known to its owner and the dealer.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -19,11 +19,12 @@ from hedgerow.crypto.dealing import DealerStep, HandStep
 from hedgerow.crypto.ring import histogram, one_hot_minus
 from hedgerow.crypto.shares import SUM32, Array, Kind, as_bytes
 from hedgerow.engine.binning import BinMapper, FeatureBins
-from hedgerow.engine.dtypes import Bools, Bytes, Ints
+from hedgerow.engine.dtypes import MAX_BINS, Bools, Bytes, Ints
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.protocols.shares.job import MOST_ROWS, SharesJob
 from hedgerow.protocols.shares.mesh import blocks, received
 from hedgerow.protocols.shares.messages import AllColumns, ColumnSizes, MaskedBins
+from hedgerow.protocols.vertical.common.parts import Question
 from hedgerow.protocols.vertical.common.shared_parts import FOREIGN, LEAF, PartialTree
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
@@ -38,34 +39,49 @@ class Cuts(NamedTuple):
 
         missing right     bins 0..b                       = total up to b - total before the column
         missing left      bins 0..b, and the missing ones = total up to b - total up to the column's end + all rows
+
+    A column with levels has the same rows, one for each level but perhaps the last, and each of its levels goes left
+    against all others:
+
+        missing right     level b                         = total up to b - total before b
+                          the last one, without gaps      = total before the column - total up to its end + all rows
+        missing left      level b, and the missing ones   = the sum of what level b and the missing ones are
     """
 
     column: Ints
-    bin: Ints
+    bin: Ints  # the last one that goes left, or the level
     missing_left: Bools
     upper: Ints  # places in running totals that begin with 0
     lower: Ints
+    plus_all: Bools  # whether all rows are to be added
+    also_upper: Ints  # two more places, for levels; the same where there is nothing to add
+    also_lower: Ints
+    by_level: Bools
 
     @classmethod
-    def of(cls, n_bins: Sequence[int], has_missing: Sequence[bool]) -> Cuts:
-        """Of columns with this many bins of values."""
-        found = [np.empty((5, 0), np.int64)]
+    def of(cls, n_bins: Sequence[int], has_missing: Sequence[bool], has_levels: Sequence[bool] | None = None) -> Cuts:
+        """Of columns with this many bins of values, or levels."""
+        found = [np.empty((9, 0), np.int64)]
         start = 0
-        for column, (bins, gaps) in enumerate(zip(n_bins, has_missing, strict=True)):
+        levels = [False] * len(n_bins) if has_levels is None else has_levels
+        for column, (bins, gaps, by_level) in enumerate(zip(n_bins, has_missing, levels, strict=True)):
             end = start + bins - (not gaps)
-            for missing_left, n, lower in ((False, end - start, start), (True, bins - 1 if gaps else 0, end)):
-                b = np.arange(n)
-                found.append(np.stack(np.broadcast_arrays(column, b, missing_left, start + b + 1, lower)))
+            cuts_of = _cuts_by_level if by_level else _cuts_in_order
+            rows = (np.broadcast_arrays(column, *row, by_level) for row in cuts_of(bins, gaps, start, end))
+            found.extend(np.stack(row).astype(np.int64) for row in rows)
             start = end
         columns = np.concatenate(found, axis=1)
-        return cls(columns[0], columns[1], columns[2].astype(np.bool_), columns[3], columns[4])
+        column, last, missing_left, upper, lower, plus_all, also_upper, also_lower, by_level_ = columns
+        bits = [each.astype(np.bool_) for each in (missing_left, plus_all, by_level_)]
+        return cls(column, last, bits[0], upper, lower, bits[1], also_upper, also_lower, bits[2])
 
     @classmethod
     def joined(cls, parts: Sequence[Cuts], n_bins: Sequence[int]) -> Cuts:
         """The cuts of several parties, one after the other; columns are numbered within each party."""
         first = np.cumsum([0, *n_bins[:-1]])
+        places = ("upper", "lower", "also_upper", "also_lower")
         moved = [
-            cuts._replace(upper=cuts.upper + start, lower=cuts.lower + start)
+            cuts._replace(**{place: getattr(cuts, place) + start for place in places})
             for cuts, start in zip(parts, first, strict=True)
         ]
         return cls(*(np.concatenate(each) for each in zip(*moved, strict=True)))
@@ -74,11 +90,34 @@ class Cuts(NamedTuple):
         """What goes left without `all rows`, from histograms or shares of them: [..., cuts] from [..., bins]."""
         totals = np.zeros((*histograms.shape[:-1], histograms.shape[-1] + 1), histograms.dtype)
         np.cumsum(histograms, axis=-1, dtype=histograms.dtype, out=totals[..., 1:])
-        return np.asarray(totals[..., self.upper] - totals[..., self.lower])
+        left = np.asarray(totals[..., self.upper] - totals[..., self.lower])
+        if self.by_level.any():
+            left += totals[..., self.also_upper] - totals[..., self.also_lower]
+        return left
 
 
-BYTES_OF_CUTS = 2 * 5 * 8 * 2
-"""For each bin, while cuts are made: two at most, of five numbers each, and a copy."""
+_CutRows = Iterator[tuple[Ints, bool, Ints, int | Ints, bool, int, int]]
+"""Of one column, missing values right and then left: the fields of `Cuts` from `bin` to `also_lower`."""
+
+
+def _cuts_in_order(bins: int, gaps: bool, start: int, end: int) -> _CutRows:
+    for missing_left, n, lower in ((False, end - start, start), (True, bins - 1 if gaps else 0, end)):
+        b = np.arange(n)
+        yield b, missing_left, start + b + 1, lower, missing_left, 0, 0
+
+
+def _cuts_by_level(bins: int, gaps: bool, start: int, end: int) -> _CutRows:
+    """A single level is a split from missing values alone."""
+    level = np.arange(end - start)
+    yield level, False, start + level + 1, start + level, False, 0, 0
+    if bins > 1 and not gaps:
+        yield np.array([bins - 1]), False, np.array([start]), end, True, 0, 0
+    if bins > 1 and gaps:
+        yield level, True, start + level + 1, start + level, True, start, end
+
+
+BYTES_OF_CUTS = 2 * 9 * 8 * 2
+"""For each bin, while cuts are made: two at most, of nine numbers each, and a copy."""
 
 
 def masked_rows(n_bins: Sequence[int], has_missing: Sequence[bool]) -> int:
@@ -118,11 +157,21 @@ def bins_minus(codes: Bytes, n_codes: Sequence[int], masks: Array, bins: slice) 
 class OneHotColumns:
     """Its own columns, binned by itself."""
 
-    def __init__(self, party: str, features: Sequence[FeatureBins], codes: Bytes, gaps: Sequence[bool]) -> None:
+    def __init__(
+        self,
+        party: str,
+        features: Sequence[FeatureBins],
+        codes: Bytes,
+        gaps: Sequence[bool],
+        *,
+        one_hot: bool = False,
+    ) -> None:
+        """`one_hot`: levels are split one against all others; else columns with levels are cut in their order."""
         self.features, self.codes, self.gaps = tuple(features), codes, list(gaps)
         self.n_bins = [feature.n_value_bins for feature in features]
         self.n_codes = [n + has for n, has in zip(self.n_bins, self.gaps, strict=True)]
-        self.cuts = Cuts.of(self.n_bins, self.gaps)
+        self.has_levels = [one_hot and feature.levels is not None for feature in features]
+        self.cuts = Cuts.of(self.n_bins, self.gaps, self.has_levels)
         if not len(self.cuts.bin):
             raise InvalidInput(f"{party}: no column has values in two bins, so there is nothing to split by")
         within = [np.arange(n - 1) for n in self.n_codes]
@@ -130,8 +179,19 @@ class OneHotColumns:
         self._bin = np.concatenate(within)
 
     @classmethod
-    def by_quantiles(cls, party: str, job: SharesJob, data: PartyData) -> OneHotColumns:
-        """Bins of about equally many rows; which columns have gaps is read off the rows."""
+    def by_quantiles(
+        cls,
+        party: str,
+        job: SharesJob,
+        data: PartyData,
+        *,
+        one_hot: bool = False,
+        like: tuple[FeatureBins, ...] | None = None,
+    ) -> OneHotColumns:
+        """Bins of about equally many rows, or those of an earlier model; which columns have gaps is read off the rows.
+
+        `one_hot`: columns with levels are taken too, each level against all others.
+        """
         table, trees = data.table, job.boosting
         if len(table.columns) > job.most_columns:
             raise InvalidInput(
@@ -139,16 +199,16 @@ class OneHotColumns:
                 "leave some out"
             )
         for column in table.columns:
-            if column.levels is not None:
+            if column.levels is not None and not one_hot:
                 raise InvalidInput(
                     f"{party}: column {column.name!r} has levels, whose order by gradient nobody may know here; make a "
                     "column of 0 and 1 for each level"
                 )
         check_memory(party, table.n_rows, len(table.columns), job.max_bins, trees.max_depth, trees.max_leaves)
-        mapper = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
+        mapper = BinMapper(like) if like else BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
         codes = mapper.transform(table, data.n_threads)
         gaps = [bool((row == feature.n_value_bins).any()) for row, feature in zip(codes, mapper.features, strict=True)]
-        return cls(party, mapper.features, codes, gaps)
+        return cls(party, mapper.features, codes, gaps, one_hot=one_hot)
 
     @property
     def n_rows(self) -> int:
@@ -172,11 +232,17 @@ class OneHotColumns:
         column[mine], last_bin[mine], missing_left[mine] = own.column[number], own.bin[number], own.missing_left[number]
         return PartialTree(column, last_bin, missing_left)
 
+    def question(self, cut: int) -> Question:
+        """What a cut asks."""
+        column, last_bin, missing_left = (int(each[cut]) for each in self.cuts[:3])
+        by_level = self.cuts.by_level[cut]
+        return Question.by(column, -1 if by_level else last_bin, bool(missing_left), np.arange(MAX_BINS) == last_bin)
+
     def goes_left(self, cut: int) -> Bytes:
         """Which rows a cut sends left, one bit each."""
         column, last_bin = int(self.cuts.column[cut]), int(self.cuts.bin[cut])
         codes = self.codes[column]
-        left = codes <= last_bin
+        left = codes == last_bin if self.cuts.by_level[cut] else codes <= last_bin
         if self.cuts.missing_left[cut]:
             left |= codes == self.n_bins[column]
         return np.packbits(left)

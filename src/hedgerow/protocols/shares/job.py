@@ -23,10 +23,12 @@ MOST_COLUMNS = 1 << 16
 _ONLY = {
     "subsample": (1.0, "all rows are used for every tree"),
     "colsample_bytree": (1.0, "all columns are used for every tree"),
+    "colsample_bylevel": (1.0, "all columns are used for every level"),
     "colsample_bynode": (1.0, "all columns are used for every node"),
     "min_child_weight": (0.0, "nobody knows the weight of a child of a split that has not won"),
     "min_samples_leaf": (1, "nobody knows the rows of a child of a split that has not won"),
     "max_leaves": (None, "nobody knows which node gains most"),
+    "interaction": (None, "nobody knows by which columns of others a node's ancestors are split"),
 }
 """Parameters of trees of which one value is available -> that value, and why."""
 
@@ -44,6 +46,8 @@ class SharesJob(WithDealer, VerticalJob):
     """A training on shares, with a dealer beside the parties that have data."""
 
     NAME = "vertical.on_shares"
+    ONLY: ClassVar[Mapping[str, tuple[Any, str]]] = _ONLY
+    REFITS_LEAVES: ClassVar[bool] = False  # whether somebody knows the rows of leaves, with labels and scores
     DEALS_NOISE: ClassVar[bool] = False  # how much follows from sizes, so everybody tells the dealer about them
 
     dealer: str = option("dealer", "the party that deals correlated randomness and has no data")
@@ -52,10 +56,13 @@ class SharesJob(WithDealer, VerticalJob):
         """What trees can do on shares."""
         super().check()
         name, trees = self.NAME, self.boosting
-        check_only(name, trees, _ONLY)
+        check_only(name, trees, self.ONLY)
         if trees.max_depth is None or trees.max_depth > DEEPEST:
             raise InvalidParameter(f"{name}: max_depth must be between 1 and {DEEPEST}, got {trees.max_depth}")
-        if self.task == "regression" and trees.label_range is None:
+        is_refitted = self.task == "regression" and trees.loss in ("absolute", "quantile")
+        if is_refitted and not self.REFITS_LEAVES:
+            raise InvalidParameter(f"{name}: the {trees.loss} loss is not available, use squared_error")
+        if self.task == "regression" and not is_refitted and trees.label_range is None:
             raise InvalidParameter(
                 f"{name}: a regression needs label_range=(low, high), which must be public: the sizes of all numbers "
                 "follow from it"
@@ -69,11 +76,11 @@ class SharesJob(WithDealer, VerticalJob):
     def from_user(cls, options: Mapping[str, Any], settled: Settled) -> Self:
         """The job that trains with these options, with everything checked that can be checked without data.
 
-        A child's weight cannot be checked on shares. The default of min_child_weight is taken for "no wish", and is 0
-        here, as statements say; any other value is refused.
+        Where a child's weight cannot be checked, the default of min_child_weight is taken for "no wish", and is 0, as
+        statements say; any other value is refused.
         """
         trees = settled.boosting
-        if trees.min_child_weight == BoostingParams().min_child_weight:
+        if "min_child_weight" in cls.ONLY and trees.min_child_weight == BoostingParams().min_child_weight:
             settled = settled._replace(boosting=replace(trees, min_child_weight=0.0))
         return super().from_user(options, settled)
 
@@ -83,11 +90,16 @@ class SharesJob(WithDealer, VerticalJob):
         return self.boosting.max_depth or DEEPEST
 
     @property
+    def stops_early(self) -> bool:
+        """Whether it may end before the last iteration."""
+        return self.boosting.early_stopping_rounds is not None
+
+    @property
     def most_columns(self) -> int:
         """Of a party."""
         return MOST_COLUMNS
 
-    def loss(self) -> Loss:
-        """The loss, which is public."""
+    def loss(self, n_classes: int = 2) -> Loss:
+        """The loss, which is public; of a classification it goes by the number of classes."""
         given = self.boosting.label_range or (0.0, 1.0)
-        return self.for_labels(2 if self.task == "classification" else None, given).loss_for(np.array(given))
+        return self.for_labels(n_classes if self.task == "classification" else None, given).loss_for(np.array(given))

@@ -14,13 +14,14 @@ from hedgerow.protocols.made_up import made_up_rows
 from hedgerow.protocols.shares.job import SharesJob
 from hedgerow.protocols.shares.mesh import Mesh
 from hedgerow.protocols.shares.messages import LevelDone
-from hedgerow.protocols.shares.supply import Supply
+from hedgerow.protocols.shares.supply import Supply, deal_ahead
 from hedgerow.protocols.vertical.common.agreement import (
     PATIENCE,
     begin_as_feature_holder,
     begin_as_label_holder,
     finite_labels,
 )
+from hedgerow.protocols.vertical.common.messages import Onward
 from hedgerow.protocols.vertical.common.parts import Part, part_from_dict
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import DEALER, FEATURE_HOLDER, LABEL_HOLDER, PartyData, Rehearsal, Role
@@ -93,6 +94,27 @@ def dealing(deal: Callable[[Party, Any, int], None]) -> Role:
     return dealer
 
 
+def deal_iterations(
+    me: Party, job: SharesJob, done_with: type[Message], done: int, n_stages: int, deal: Callable[[int], None]
+) -> None:
+    """Deal for the stages of all iterations after those that are done, so many of each.
+
+    With early stopping never ahead of what may be the last iteration: the label holder says whether it goes on.
+    """
+    n_iterations = job.boosting.n_iterations
+
+    def deal_some(first: int, last: int) -> None:
+        deal_ahead(me, job.label_holder, done_with, range(first * n_stages, last * n_stages), deal)
+
+    if not job.stops_early:
+        deal_some(done, n_iterations)
+        return
+    for iteration in range(done, n_iterations + 1):
+        if iteration and me.recv(job.label_holder, Onward, n_iterations=n_iterations).n_kept:
+            return
+        deal_some(iteration, min(iteration + 1, n_iterations))
+
+
 def result(data: Mapping[str, Any]) -> Part | NothingToKeep:
     """What a role returned: a party's part of the model, or nothing."""
     return NothingToKeep() if data.get("role") == DEALER else part_from_dict(data)
@@ -104,7 +126,8 @@ def small(job: SharesJob, *, levels: bool = False, **options: Any) -> Rehearsal:
     `levels`: whether the label holder may have columns with levels. `options` must fit the made-up rows.
     """
     names = tuple(f"party-{k}" for k in range(len(job.parties)))
-    trees = replace(job.boosting, n_iterations=1, max_depth=2)
+    unbound: dict[str, Any] = {"interaction": None, "early_stopping_rounds": None}  # those of other columns and rows
+    trees = replace(job.boosting, n_iterations=1, max_depth=2, **unbound)
     rehearsed = replace(job, parties=names, label_holder=names[0], dealer="dealer", boosting=trees, **options)
     return rehearsed, lambda: {
         name: made_up_rows(rehearsed, has_labels=name == names[0], levels=levels and name == names[0]) for name in names
@@ -125,10 +148,12 @@ def begin(me: Party, job: SharesJob, data: PartyData) -> None:
         begin_as_feature_holder(me, job, data)
 
 
-def checked_labels(party: str, job: SharesJob, data: PartyData) -> Floats:
-    """Labels that are there and within the public range."""
-    labels = finite_labels(party, job, data)
-    low, high = job.loss().label_range
+def checked_labels(party: str, job: SharesJob, data: PartyData, *, most_classes: int = 2) -> Floats:
+    """Labels that are there and within the public range, if there is one."""
+    labels = finite_labels(party, job, data, most_classes=most_classes)
+    if job.task == "regression" and job.boosting.label_range is None:
+        return labels
+    low, high = (0.0, most_classes - 1.0) if job.task == "classification" else job.loss().label_range
     if labels.min() < low or labels.max() > high:
         raise InvalidInput(f"{party}: some labels lie outside the declared label_range {(low, high)}")
     return labels

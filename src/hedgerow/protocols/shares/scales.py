@@ -33,6 +33,12 @@ with N a multiple of 4, all hessians h, half of the gradients g and half -g, the
 P = max P (if that is a split's), and one with half of each on both sides has P = 0 and Q = max Q. In the other cases
 (tests try them all for small N from 3 on) D is at most 9/4 of the largest |d|.
 
+**Weights.** Gradients and hessians of a row are multiplied by its weight, in units of a power of two u that follows
+from the mean weight (1 for ordinary ones), and rounded. A sum over rows with weights w is at most g (sum of w / u), and
+half a unit for each row that was rounded: at most g N with N = ceil(sum of w / u) + number of rows, as if there were N
+rows of weight 1. So N, rounded up to a power of two, and u are what must be public about weights (`Weighing`). Integers
+times u / 2**gradient_bits are gradients, and lambda and gamma are put on that scale.
+
 L must be at least 1: with 0, an empty child gives P = Q = 0, which ties with everything.
 """
 
@@ -41,13 +47,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
 from hedgerow.crypto.limbs import LIMB_BITS, MAX_LIMBS
 from hedgerow.crypto.shares import SUM32, SUM64, Array, Kind, limbs_kind
 from hedgerow.engine.dtypes import Floats, Ints
-from hedgerow.engine.losses import BoostingParams, Loss, Quantiser
+from hedgerow.engine.growth import split_rules
+from hedgerow.engine.losses import BoostingParams, Loss, Quantiser, weight_total
 from hedgerow.engine.splitting import MIN_GAIN
 from hedgerow.errors import FixedPointOverflow, InvalidParameter
 from hedgerow.protocols.shares.job import SharesJob
@@ -127,9 +135,33 @@ class Bounds:
         )
 
 
+class Weighing(NamedTuple):
+    """What all parties know about weights of rows."""
+
+    n_units: int = 0  # the rows of weight 1 that would make sums as large; 0: rows have no weights
+    unit_exponent: int = 0  # weights are counted in units of 2**unit_exponent
+
+    @classmethod
+    def of(cls, loss: Loss, weight: Floats | None) -> Weighing:
+        """Of rows with these weights; the rows that nothing is learned from are not among them."""
+        if weight is None:
+            return cls()
+        unit = Quantiser.for_rows(loss, len(weight), weight).weight_unit
+        n_units = math.ceil(weight_total(weight, len(weight)) / unit) + len(weight)
+        return cls(1 << (n_units - 1).bit_length(), round(math.log2(unit)))
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether rows have weights."""
+        return self.n_units > 0
+
+
+NO_WEIGHTS = Weighing()
+
+
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """Public numbers of a training. A gain in real units is `unit` times as large in those of the integers."""
+    """Public numbers of a training. A gain in real units is `scale` times as large in those of the integers."""
 
     loss: Loss
     quantiser: Quantiser
@@ -138,14 +170,17 @@ class Scales:
     wide: Kind
     bounds: Bounds
     threshold: Fraction  # what a split must gain more than stopping, in units of the integers
+    scale: Fraction  # an integer per unit of gradients, of hessians, and of G^2 / H
+    is_weighted: bool = False
 
     @classmethod
-    def of(cls, job: SharesJob, n_rows: int) -> Scales:
+    def of(cls, job: SharesJob, n_rows: int, weighing: Weighing = NO_WEIGHTS, n_classes: int = 2) -> Scales:
         """For this many rows; FixedPointOverflow or InvalidParameter if no ring is wide enough."""
-        loss, trees = job.loss(), job.boosting
+        loss, trees = job.loss(n_classes), job.boosting
+        n_rows = weighing.n_units or n_rows
         bits = finest(loss, n_rows) if trees.gradient_bits is None else trees.gradient_bits
         quantiser = Quantiser.for_job(loss, float(n_rows), n_rows=n_rows, gradient_bits=bits)
-        unit = Fraction(2) ** bits  # G^2 / H
+        unit = Fraction(2) ** (bits - weighing.unit_exponent)
         threshold = Fraction(max(trees.min_gain, MIN_GAIN)) * unit
         rows = (n_rows, _largest(loss.gradient_bound, bits), _largest(loss.hessian_bound, bits))
         bounds = Bounds(*rows, max(1, round(Fraction(trees.l2) * unit)), math.ceil(threshold))
@@ -157,7 +192,7 @@ class Scales:
                 f"no ring is wide enough for l2={trees.l2:g}, min_gain={trees.min_gain:g}, gradient_bits={bits} and "
                 f"label_range={loss.label_range}: {problem}"
             ) from problem
-        return cls(loss, quantiser, bits, sums, wide, bounds, threshold)
+        return cls(loss, quantiser, bits, sums, wide, bounds, threshold, unit, weighing.is_weighted)
 
     @property
     def lambda_int(self) -> int:
@@ -169,9 +204,19 @@ class Scales:
         dtype = self.sums.dtype
         return (packed >> 32).astype(dtype), (packed & 0xFFFFFFFF).astype(dtype)  # a negative one wraps round
 
-    def base_score(self, labels: Floats, params: BoostingParams) -> float:
-        """The score before the first tree."""
-        return float(self.loss.base_scores(labels)[0] if params.base_score is None else params.base_score)
+    def quantiser_for(self, n_rows: int, weight: Floats | None) -> Quantiser:
+        """That of the rows that trees learn from, as the pooled engine has it."""
+        return Quantiser.for_rows(self.loss, n_rows, weight, gradient_bits=self.gradient_bits)
+
+    def limits(self, params: BoostingParams) -> Limits:
+        """What a child must have at least, as the pooled engine's rules come out for such rows."""
+        quantiser = Quantiser(float(self.scale), float(self.scale))
+        rules = split_rules(params, self.loss, quantiser, weighted=self.is_weighted)
+        most = (1 << (8 * self.sums.number_bytes - 2)) + 1  # more than any sum
+        hessian = math.ceil(Fraction(rules.min_child_weight) * self.scale)
+        if self.loss.has_unit_hessians and not self.is_weighted and hessian <= self.scale:
+            hessian = 0  # each row has that much, and a child without rows gains nothing
+        return Limits(min(hessian, most), min(rules.min_samples_leaf, most))
 
     def boosting(self, params: BoostingParams) -> BoostingParams:
         """The parameters with which the pooled engine grows the same trees.
@@ -179,8 +224,25 @@ class Scales:
         Lambda is a whole number of units. Of a foreign column nobody knows which side of a split is heavier, so missing
         values that no row of the node had go right, for every column alike.
         """
-        l2 = float(self.lambda_int / Fraction(2) ** self.gradient_bits)
+        l2 = float(self.lambda_int / self.scale)
         return replace(params, l2=l2, gradient_bits=self.gradient_bits, missing_unseen="right")
+
+
+class Limits(NamedTuple):
+    """Of the children of a split, on the scale of the integers."""
+
+    hessian: int  # 0: there is none
+    rows: int
+
+    @property
+    def n_vectors(self) -> int:
+        """What is summed by bin: gradients, hessians, and rows where they count."""
+        return 3 if self.rows else 2
+
+    @property
+    def n_checks(self) -> int:
+        """Comparisons for each possible split."""
+        return 2 * ((self.hessian > 0) + (self.rows > 0))
 
 
 def finest(loss: Loss, n_rows: int) -> int:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hedgerow.crypto.csprng import SecureRandom
-from hedgerow.engine.dtypes import ROW_ID, Ints, RowIds
+from hedgerow.engine.dtypes import ROW_ID, Bools, Ints, RowIds
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.protocols.central.dpboost.settings import DPBoostSettings
 
@@ -66,6 +66,17 @@ def subsets(settings: DPBoostSettings, n_rows: int, n_trees: int, random: Random
     order = np.argsort(places.astype(small), kind="stable").astype(ROW_ID)
     cuts = np.searchsorted(places[order], np.arange(n_trees + 1))
     return [order[start:stop] for start, stop in itertools.pairwise(cuts.tolist())]
+
+
+def set_apart(settings: DPBoostSettings, n_rows: int, random: RandomBytes) -> Bools:
+    """Which rows serve no tree but help to choose how many there are: each by a secret coin of its own.
+
+    One row more or less moves no other to the other side, and what it holds has no say: one side or the other sees a
+    difference, never both.
+    """
+    words = np.frombuffer(random.bytes(8 * n_rows), "<u8")
+    limit = Fraction(settings.validation_fraction) * 2**64
+    return words < np.uint64(int(limit))
 
 
 def independent_places(wanted: Shares, n_rows: int, random: RandomBytes) -> Ints:

@@ -24,6 +24,10 @@ a candidate that sends sum S_L of n_L records left and S_R of n_R records right,
 
     S_L^2 / (n_L + l2) + S_R^2 / (n_R + l2)
 
+(with several outputs: the sum of that over all of them; with weights n is a sum of weights). Which columns a node may
+ask about is public, too: it follows from a seed and from what was released before. Monotone constraints are kept by the
+released leaves, after the noise, which costs nothing: nobody looks at a record for that.
+
 Neighbours in the list that send the same records left (cuts with nobody between them, levels that nobody has) have
 equal utilities, and are handed on as one group with its multiplicity; an empty node is a single group.
 """
@@ -31,7 +35,7 @@ equal utilities, and are handed on as one group with its multiplicity; an empty 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -39,15 +43,17 @@ from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, Scores
 from hedgerow.engine.ensemble import Tree
+from hedgerow.engine.feature_choice import FeatureDraw, InteractionPaths
 from hedgerow.engine.growth import FlatEdges, RowsLike
 from hedgerow.engine.histogram import Histograms, Layout, plan_histograms, subtract_siblings
+from hedgerow.engine.losses import BoostingParams
 from hedgerow.engine.splitting import MIN_GAIN
 from hedgerow.errors import InvalidParameter
 from hedgerow.privacy.choices import exponential, permute_and_flip
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Composed, Event
 from hedgerow.protocols.central.dpboost.plan import choice_sensitivity, release_leaves
-from hedgerow.protocols.central.dpboost.settings import COUNT_BITS, MAX_ROWS, UNIT, DPBoostSettings
+from hedgerow.protocols.central.dpboost.settings import DPBoostSettings, Scale
 from hedgerow.schema import Schema
 
 _ZERO = np.zeros(1, np.int64)
@@ -104,100 +110,186 @@ class GrownTree(NamedTuple):
     """What was released: nodes breadth-first, the k-th node that splits has children 2k + 1 and 2k + 2."""
 
     asked: Asked
-    leaf_value: Floats  # [nodes] noisy, without the learning rate; 0 for inner nodes
+    leaf_value: Floats  # [outputs, nodes] noisy, without the learning rate; 0 for inner nodes
     event: Event
+
+
+class ManyOutputs(RowsLike, Protocol):
+    """Rows with a gradient for each output."""
+
+    def show_output(self, output: int) -> None:
+        """Whose gradients are summed from now on."""
+        ...
 
 
 class TreeGrower:
     """Grows trees on the rows that stand at the root, wherever they are; keeps its buffers from tree to tree."""
 
-    def __init__(self, rows: RowsLike, candidates: Candidates, settings: DPBoostSettings, random: RandomBytes) -> None:
+    def __init__(
+        self, rows: ManyOutputs, candidates: Candidates, settings: DPBoostSettings, random: RandomBytes
+    ) -> None:
         self._rows, self._candidates, self._settings, self._random = rows, candidates, settings, random
-        most_nodes = 2 ** (settings.max_depth - 1)
+        most_nodes, n_outputs, self._scale = 2 ** (settings.max_depth - 1), settings.n_outputs, settings.scale
         self._spread = Spread.over(rows.layout)
-        self._cells = np.empty((most_nodes, rows.layout.n_cells), np.int64)
-        self._groups = Groups.room_for(most_nodes, len(candidates.feature))
+        self._cells = np.empty((n_outputs, most_nodes, rows.layout.n_cells), np.int64)
+        self._groups = Groups.room_for(n_outputs, most_nodes, len(candidates.feature))
         self._choose = exponential if settings.selection == "exponential" else permute_and_flip
         self._how_to_choose: dict[str, Any] = {
             "sensitivity": choice_sensitivity(settings),
             "epsilon": settings.epsilon_per_level,
             "random": random,
-            "magnitude": settings.gradient_bound**2 * MAX_ROWS,
+            "magnitude": settings.gradient_bound**2 * self._scale.most_rows,
             "adjacency": settings.adjacency,
         }
 
-    def grow(self, place: int) -> GrownTree:
-        """The tree at this place of its ensemble; `start_subset` has been called."""
+    def grow(self, place: int, number: int) -> GrownTree:
+        """The tree at this place of its ensemble, and with this number of all; `start_subset` has been called."""
         depth = self._settings.max_depth
         where = Histograms(slot=_ZERO, built=_ZERO, derived=_ZERO - 1)
+        columns = _Columns(self._settings, self._candidates, number)
         levels: list[Answers] = []
         totals = [self._root_total()]  # packed, by level
         events: list[Event] = []
-        for number in range(depth):
-            if number:
-                self._rows.histograms(where.built, where.slot[where.built], self._cells)
-            answers, event = self._choose_splits(where, totals[-1])
+        for level in range(depth):
+            if level:
+                self._sum(where.built, where.slot[where.built])
+            answers, event = self._choose_splits(where, totals[-1], columns.for_nodes(totals[-1].shape[1]))
+            columns.split(answers.feature)
             levels.append(answers)
             events.append(event)
             totals.append(answers.children)
-            last = number == depth - 1 or not len(answers.children)
+            last = level == depth - 1 or not answers.children.shape[1]
             self._rows.descend(answers.feature, answers.goes_left, last=last)
             if last:
                 events += [event] * (depth - len(events))  # without noise only: a choice among nothing
                 break
-            where = Histograms(*plan_histograms(answers.children & MAX_ROWS, answers.feature, where.slot))
-        return self._finish(place, levels, np.concatenate(totals), events)
+            counts = answers.children[0] & ((1 << self._scale.count_bits) - 1)
+            where = Histograms(*plan_histograms(counts, answers.feature, where.slot))
+        return self._finish(place, levels, np.concatenate(totals, axis=1), events)
 
     # --- one level -------------------------------------------------------------------------------------------------
+
+    def _sum(self, nodes: Ints, slots: Ints) -> None:
+        """The histograms of these nodes, of every output."""
+        for output, cells in enumerate(self._cells):
+            if len(self._cells) > 1:
+                self._rows.show_output(output)
+            self._rows.histograms(nodes, slots, cells)
 
     def _root_total(self) -> Ints:
         """Sum the root's histogram; any column's cells add up to the sum over all rows."""
         layout = self._rows.layout
-        self._rows.histograms(_ZERO, _ZERO, self._cells)
+        self._sum(_ZERO, _ZERO)
         first_column = slice(layout.first_cell[0], layout.first_cell[0] + layout.n_codes[0])
-        total: Ints = self._cells[0, first_column].sum(keepdims=True)
+        total: Ints = self._cells[:, 0, first_column].sum(axis=1, keepdims=True)
         return total
 
-    def _choose_splits(self, where: Histograms, totals: Ints) -> tuple[Answers, Event]:
+    def _choose_splits(self, where: Histograms, totals: Ints, allowed: Bools) -> tuple[Answers, Event]:
         settings, groups, candidates, layout = self._settings, self._groups, self._candidates, self._rows.layout
         score_families(
-            candidates, layout, self._spread, where.built, where.derived, where.slot, self._cells, totals,
-            settings.l2, not settings.noisy, groups,
+            candidates, layout, self._spread, where.built, where.derived, where.slot, self._cells, totals, allowed,
+            self._scale, settings.l2, not settings.noisy, groups,
         )  # fmt: skip
-        starts = groups.starts[: len(totals) + 1]
+        n_nodes = totals.shape[1]
+        starts = groups.starts[: n_nodes + 1]
         n_groups = starts[-1]
         picked, event = self._choose(
             groups.utility[:n_groups], starts=starts, multiplicity=groups.size[:n_groups], **self._how_to_choose
         )
-        answers = Answers.room_for(len(totals))
+        answers = Answers.room_for(len(totals), n_nodes)
         least = -math.inf if settings.noisy else MIN_GAIN
         n_splitting = read_choices(candidates, layout, groups, *picked, totals, least, answers)
         if not settings.noisy:
-            follow_heavier_side(layout, self._spread, where.slot, self._cells, totals, answers)
-        return answers._replace(children=answers.children[: 2 * n_splitting]), event
+            follow_heavier_side(layout, self._spread, where.slot, self._cells[0], totals[0], self._scale, answers)
+        return answers._replace(children=answers.children[:, : 2 * n_splitting]), event
 
     # --- leaves ----------------------------------------------------------------------------------------------------
 
     def _finish(self, place: int, levels: list[Answers], totals: Ints, events: list[Event]) -> GrownTree:
         settings = self._settings
-        n_leaves = len(levels[-1].children)  # of the last level
+        n_leaves = levels[-1].children.shape[1]  # of the last level
         chosen = np.concatenate([level.candidate for level in levels] + [np.full(n_leaves, -1)])
         missing_left = np.concatenate([level.missing_left for level in levels] + [np.zeros(n_leaves, np.bool_)])
         splits = chosen >= 0
         child = np.where(splits, 2 * np.cumsum(splits) - 1, -1)
-        leaves = leaf_values(totals[~splits], settings.l2)
+        leaves = leaf_values(totals[:, ~splits], settings.l2, self._scale)
         noisy, event = release_leaves(settings, place, leaves, self._random)
-        value = np.zeros(len(totals))
-        value[~splits] = noisy
+        if len(totals) > 1:
+            noisy = noisy - noisy.mean(axis=0)  # as those of exact leaves do, the values of a leaf add up to nothing
+        value = np.zeros(totals.shape)
+        value[:, ~splits] = noisy
+        if settings.monotone is not None:
+            direction = np.array(settings.monotone, np.int64)[self._candidates.feature[np.where(splits, chosen, 0)]]
+            make_monotone(child, np.where(splits, direction, 0), value[0])
         return GrownTree(Asked(chosen, missing_left & splits, child), value, Composed((*events, event)))
 
 
-def leaf_values(totals: Ints, l2: float) -> Floats:
+class _Columns:
+    """Which columns the nodes of one tree may ask about: always one at least that there is a question about."""
+
+    def __init__(self, settings: DPBoostSettings, candidates: Candidates, number: int) -> None:
+        n_columns = len(candidates.first) - 1
+        drawing = BoostingParams(
+            colsample_bytree=settings.colsample_bytree,
+            colsample_bylevel=settings.colsample_bylevel,
+            colsample_bynode=settings.colsample_bynode,
+            seed=settings.seed,
+        )
+        self._draw = FeatureDraw(drawing, n_columns, number)
+        self._paths = None if settings.interaction is None else InteractionPaths(settings.interaction, n_columns)
+        self._asked = np.diff(candidates.first) > 0
+
+    def for_nodes(self, n_nodes: int) -> Bools:
+        """[nodes, columns]. Where draw and groups leave nothing, what the groups allow.
+
+        That is never nothing: a node below another may ask about the column that the other asked about.
+        """
+        groups = self._asked[None] if self._paths is None else self._asked & self._paths.allowed
+        both = np.broadcast_to(self._draw.for_nodes(n_nodes) & groups, (n_nodes, len(self._asked)))
+        allowed: Bools = np.where(both.any(axis=1, keepdims=True), both, groups)
+        return np.ascontiguousarray(allowed)
+
+    def split(self, feature: Ints) -> None:
+        """The column that each node asked about, -1 for a leaf."""
+        if self._paths is not None:
+            self._paths.split(feature)
+
+
+def leaf_values(totals: Ints, l2: float, scale: Scale) -> Floats:
     """-S / (n + l2) of packed sums; 0 where that has no meaning."""
-    gradient = (totals >> COUNT_BITS) * UNIT
-    denominator = (totals & MAX_ROWS) + l2
-    values: Floats = np.divide(-gradient, denominator, out=np.zeros(len(totals)), where=denominator > 0.0)
+    gradient = (totals >> scale.count_bits) * 2.0**-scale.gradient_bits
+    denominator = (totals & ((1 << scale.count_bits) - 1)) * 2.0**-scale.weight_bits + l2
+    values: Floats = np.divide(-gradient, denominator, out=np.zeros(totals.shape), where=denominator > 0.0)
     return values
+
+
+@kernel
+def make_monotone(child: Ints, direction: Ints, value: Floats) -> None:
+    """Move the leaf values of a complete tree so that predictions follow the directions of the nodes' columns.
+
+    In: `direction` [nodes], of the column that a node asks about: 1, -1 or 0. In/out: `value` [nodes]. From the root
+    down, the leaves below the two sides of a node with a direction are moved to either side of the middle of the two
+    sides' averages. Two rows that differ in that column alone part at such a node, if at all: the rest follows.
+    """
+    n_nodes = child.shape[0]
+    low, high = np.full(n_nodes, -np.inf), np.full(n_nodes, np.inf)
+    mean = value.copy()
+    for node in range(n_nodes - 1, -1, -1):
+        if child[node] >= 0:
+            mean[node] = (mean[child[node]] + mean[child[node] + 1]) / 2.0
+    for node in range(n_nodes):
+        left, right = child[node], child[node] + 1
+        if left < 0:
+            value[node] = min(max(value[node], low[node]), high[node])
+            continue
+        low[left] = low[right] = low[node]
+        high[left] = high[right] = high[node]
+        if direction[node] != 0:
+            middle = min(max((mean[left] + mean[right]) / 2.0, low[node]), high[node])
+            if direction[node] > 0:
+                high[left], low[right] = middle, middle
+            else:
+                low[left], high[right] = middle, middle
 
 
 # --- what each candidate is worth in every node of a level -----------------------------------------------------------
@@ -209,28 +301,31 @@ class Groups(NamedTuple):
     utility: Floats
     first: Ints  # number of the run's first candidate
     size: Ints  # candidates in the run
-    left: Ints  # packed sum of what they send left
+    left: Ints  # [outputs, runs] packed sum of what they send left
     starts: Ints  # [nodes + 1] where each node's groups begin
 
     @classmethod
-    def room_for(cls, n_nodes: int, n_candidates: int) -> Groups:
+    def room_for(cls, n_outputs: int, n_nodes: int, n_candidates: int) -> Groups:
         """Arrays that `score_families` fills."""
         most = n_nodes * n_candidates
-        first, size, left = np.empty((3, most), np.int64)
+        first, size = np.empty((2, most), np.int64)
+        left = np.empty((n_outputs, most), np.int64)
         return cls(np.empty(most), first, size, left, np.zeros(n_nodes + 1, np.int64))
 
 
 @inline_kernel
-def unpacked(packed: np.int64) -> tuple[float, float]:
-    """The gradient, from the high bits, and the number of records, from the low ones."""
-    gradient = np.float64(packed >> np.int64(COUNT_BITS)) * UNIT
-    return gradient, np.float64(packed & np.int64(MAX_ROWS))
+def unpacked(packed: np.int64, scale: Scale) -> tuple[float, float]:
+    """The gradient, from the high bits, and the number or the weight of records, from the low ones."""
+    count_bits = np.int64(scale.count_bits)
+    gradient = np.float64(packed >> count_bits) / np.float64(np.int64(1) << np.int64(scale.gradient_bits))
+    count = packed & ((np.int64(1) << count_bits) - np.int64(1))
+    return gradient, np.float64(count) / np.float64(np.int64(1) << np.int64(scale.weight_bits))
 
 
 @inline_kernel
-def utility_of(left: np.int64, gradient: float, count: float, l2: float) -> float:
+def utility_of(left: np.int64, gradient: float, count: float, l2: float, scale: Scale) -> float:
     """One division where both sides have a denominator, in the engine's order of operations."""
-    gl, nl = unpacked(left)
+    gl, nl = unpacked(left, scale)
     gr = gradient - gl
     dl = nl + l2
     dr = (count - nl) + l2
@@ -316,42 +411,61 @@ def score_families(
     built: Ints,  # in  [families] node whose histogram was summed
     derived: Ints,  # in  [families] its sibling, to be had by subtraction; -1 for none
     slots: Ints,  # in  [nodes] histogram of each node; a derived node's slot holds its parent's
-    cells: Ints,  # in/out [slots, cells]
-    totals: Ints,  # in  [nodes] packed
+    cells: Ints,  # in/out [outputs, slots, cells]
+    totals: Ints,  # in  [outputs, nodes] packed
+    allowed: Bools,  # in  [nodes, features] what a node may ask about
+    scale: Scale,
     l2: float,
     above_parent: bool,  # in  utilities count from that of not splitting, as the engine's gains do
     groups: Groups,  # out
 ) -> None:
     """Siblings by subtraction, then the groups of all nodes, in the order of nodes."""
     first_cell, n_codes = layout.first_cell, layout.n_codes
-    subtract_siblings(built, derived, slots, cells, first_cell, n_codes)
+    n_outputs = totals.shape[0]
+    for output in range(n_outputs):
+        subtract_siblings(built, derived, slots, cells[output], first_cell, n_codes)
     utility, first, size, left_out, starts = groups
     n_candidates = candidates.feature.shape[0]
+    n_features = allowed.shape[1]
     first_bin = spread.first
     bins = np.empty(first_bin[-1] + layout.n_value_bins[-1] + 1, np.int64)
-    left = np.empty(n_candidates, np.int64)
+    left = np.empty((n_outputs, n_candidates), np.int64)
     n_groups = 0
-    for node in range(totals.shape[0]):
+    for node in range(totals.shape[1]):
         starts[node] = n_groups
-        gradient, count = unpacked(totals[node])
-        if count == 0.0:
-            utility[n_groups], first[n_groups], size[n_groups], left_out[n_groups] = 0.0, 0, n_candidates, 0
-            n_groups += 1
-            continue
-        parent = gradient * gradient / (count + l2) if above_parent else 0.0
-        spread_cells(spread, cells[slots[node]], n_codes, first_cell, bins)
-        left_sums(candidates, layout, first_bin, bins, left)
-        begin = 0
-        for candidate in range(1, n_candidates + 1):
-            if candidate < n_candidates and left[candidate] == left[begin]:
+        empty = unpacked(totals[0, node], scale)[1] == 0.0
+        parent = 0.0
+        for output in range(n_outputs):
+            if empty:
+                left[output, :] = 0
                 continue
-            utility[n_groups] = utility_of(left[begin], gradient, count, l2) - parent
-            first[n_groups] = begin
-            size[n_groups] = candidate - begin
-            left_out[n_groups] = left[begin]
-            n_groups += 1
-            begin = candidate
-    starts[totals.shape[0]] = n_groups
+            if above_parent:
+                gradient, count = unpacked(totals[output, node], scale)
+                parent += gradient * gradient / (count + l2)
+            spread_cells(spread, cells[output, slots[node]], n_codes, first_cell, bins)
+            left_sums(candidates, layout, first_bin, bins, left[output])
+        begin = -1
+        for feature in range(n_features):
+            if not allowed[node, feature]:
+                begin = -1
+                continue
+            for candidate in range(candidates.first[feature], candidates.first[feature + 1]):
+                alike = begin >= 0
+                for output in range(n_outputs):
+                    alike = alike and left[output, candidate] == left[output, begin]
+                if alike:
+                    size[n_groups - 1] += 1
+                    continue
+                begin = candidate
+                worth = 0.0
+                for output in range(n_outputs):
+                    gradient, count = unpacked(totals[output, node], scale)
+                    if not empty:
+                        worth += utility_of(left[output, begin], gradient, count, l2, scale)
+                    left_out[output, n_groups] = left[output, begin]
+                utility[n_groups], first[n_groups], size[n_groups] = worth - parent, begin, 1
+                n_groups += 1
+    starts[totals.shape[1]] = n_groups
 
 
 class Answers(NamedTuple):
@@ -361,17 +475,17 @@ class Answers(NamedTuple):
     feature: Ints  # [nodes] that of the candidate, or -1
     missing_left: Bools  # [nodes]
     goes_left: Bytes  # [nodes, 256] by the feature's code
-    children: Ints  # [2 x nodes] packed sums, left and right of each splitting node in turn
+    children: Ints  # [outputs, 2 x nodes] packed sums, left and right of each splitting node in turn
 
     @classmethod
-    def room_for(cls, n_nodes: int) -> Answers:
+    def room_for(cls, n_outputs: int, n_nodes: int) -> Answers:
         """Arrays that `read_choices` fills."""
         return cls(
             candidate=np.empty(n_nodes, np.int64),
             feature=np.empty(n_nodes, np.int64),
             missing_left=np.empty(n_nodes, np.bool_),
             goes_left=np.empty((n_nodes, 256), np.uint8),
-            children=np.empty(2 * n_nodes, np.int64),
+            children=np.empty((n_outputs, 2 * n_nodes), np.int64),
         )
 
 
@@ -382,7 +496,7 @@ def read_choices(
     groups: Groups,
     group: Ints,  # in  [nodes] the chosen group of each
     member: Ints,  # in  [nodes] and which of its candidates
-    totals: Ints,  # in  [nodes] packed
+    totals: Ints,  # in  [outputs, nodes] packed
     least: float,  # in  a node whose utility is not above becomes a leaf; -inf with noise
     answers: Answers,  # out
 ) -> int:
@@ -404,15 +518,16 @@ def read_choices(
             answer[code] = (code >= lowest) & (code <= cut)
         answer[layout.n_value_bins[feature]] = missing_left[node]
         if splits:
-            children[2 * n_splitting] = groups.left[chosen]
-            children[2 * n_splitting + 1] = totals[node] - groups.left[chosen]
+            for output in range(totals.shape[0]):
+                children[output, 2 * n_splitting] = groups.left[output, chosen]
+                children[output, 2 * n_splitting + 1] = totals[output, node] - groups.left[output, chosen]
             n_splitting += 1
     return n_splitting
 
 
 @kernel
 def follow_heavier_side(
-    layout: Layout, spread: Spread, slots: Ints, cells: Ints, totals: Ints, answers: Answers
+    layout: Layout, spread: Spread, slots: Ints, cells: Ints, totals: Ints, scale: Scale, answers: Answers
 ) -> None:
     """Where nobody in a node is missing, both directions are worth the same; the engine takes the heavier side.
 
@@ -424,12 +539,12 @@ def follow_heavier_side(
         feature = answers.feature[node]
         if feature < 0:
             continue
-        left = answers.children[2 * n_splitting]
+        left = answers.children[0, 2 * n_splitting]
         n_splitting += 1
         missing_code = layout.n_value_bins[feature]
         spread_cells(spread, cells[slots[node]], layout.n_codes, layout.first_cell, bins)
         if not layout.is_categorical[feature] and bins[spread.first[feature] + missing_code] == 0:
-            heavier_left = 2.0 * unpacked(left)[1] >= unpacked(totals[node])[1]
+            heavier_left = 2.0 * unpacked(left, scale)[1] >= unpacked(totals[node], scale)[1]
             answers.missing_left[node] = heavier_left
             answers.goes_left[node, missing_code] = heavier_left
 

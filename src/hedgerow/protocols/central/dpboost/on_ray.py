@@ -16,7 +16,7 @@ Scores are made when a record's turn comes, from released trees alone.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -25,14 +25,14 @@ import numpy as np
 
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.boosting import boost
-from hedgerow.engine.dtypes import ROW_ID, Bools, Ints, RowIds, Scores
+from hedgerow.engine.dtypes import ROW_ID, Bools, Bytes, Ints, RowIds, Scores
 from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.losses import BoostingParams, Quantiser
-from hedgerow.engine.rows_ray.actors import CodedRows, Crew, HeldRows, Holder, Own, Setup, add_arrays
+from hedgerow.engine.rows_ray.actors import CodedRows, Command, Crew, HeldRows, Holder, Own, Setup, add_arrays
 from hedgerow.engine.rows_ray.cluster import RayBackend
 from hedgerow.engine.rows_ray.rows import RayRows
 from hedgerow.engine.rows_ray.stored import StoredBlock
-from hedgerow.errors import InvalidInput
+from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.protocols.bad_rows import OnBadRows
 from hedgerow.protocols.central.dpboost.growth import Candidates, list_candidates
 from hedgerow.protocols.central.dpboost.records import CodedRecords, Labelled, Records, check_size, read_labelled
@@ -127,10 +127,26 @@ class RayRecords(RayRows):
 
     def start_subset(self, ids: RowIds, bound: int, *, filtering: bool) -> None:
         """Let these rows stand at the root: every actor gets the numbers of its own. They come in ascending order."""
+        self.crew.queue("start_subset", ids=self._own(ids), bound=bound, filtering=filtering)
+
+    def show_output(self, output: int) -> None:
+        """Whose gradients are summed from now on."""
+        self.crew.queue("show_output", output=output)
+
+    def losses_of(self, ids: RowIds) -> tuple[int, int]:
+        """What these rows lose by the trees so far, and how many they are, by weight."""
+        lost, size = self.crew.sums(losses_of_block, ids=self._own(ids))[0].tolist()
+        return lost, size
+
+    def start_from(self, scores_of: Callable[[Bytes], Scores]) -> None:  # noqa: ARG002 - as of `Records`
+        """Not offered here: actors would need the model."""
+        raise InvalidParameter("warm_start is for rows on this machine, and backend='ray' is for rows elsewhere")
+
+    def _own(self, ids: RowIds) -> Own:
+        """Each actor's of these rows, by its own numbers."""
         cuts = np.searchsorted(ids, np.array(self._bounds, np.int64)).tolist()
         ranges = zip(itertools.pairwise(cuts), self._bounds[:-1], strict=True)
-        own = Own([ids[start:stop] - ROW_ID(first) for (start, stop), first in ranges])
-        self.crew.queue("start_subset", ids=own, bound=bound, filtering=filtering)
+        return Own([ids[start:stop] - ROW_ID(first) for (start, stop), first in ranges])
 
     def add_released(self, chosen: Ints, missing_left: Bools, child: Ints, values: Scores) -> None:
         """Add a released tree to the scores; who is lost from now on need not know how it was grown."""
@@ -185,6 +201,12 @@ def rows_that_count(holder: Holder) -> list[Ints]:
 def misfits_of(holder: Holder) -> list[Ints]:
     """How many rows of an actor did not fit the schema."""
     return [np.array([holder.rows.n_misfits])]
+
+
+def losses_of_block(holder: Holder, first: int, commands: Sequence[Command], ids: RowIds) -> list[Ints]:
+    """What these rows of an actor lose, and how many they are."""
+    holder.follow(first, commands)
+    return [np.array(holder.rows.losses_of(ids))]
 
 
 @contextmanager

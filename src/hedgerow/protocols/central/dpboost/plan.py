@@ -6,11 +6,15 @@
 
 Sensitivities are those of `privacy.sensitivity`, for gradients of at most g* in absolute value and denominators that
 count records; the paper's baselines have the same, without clipped leaves.
+
+With early stopping the ensembles are one branch of a `Parallel`, and what is learned from the records that were set
+apart is the other: which side a record is on is drawn for each by itself, and it serves on one side only.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +23,7 @@ from hedgerow.engine.dtypes import Floats, Ints
 from hedgerow.errors import ProtocolError
 from hedgerow.privacy import sensitivity
 from hedgerow.privacy.accountants import BasicComposition
+from hedgerow.privacy.choices import permute_and_flip
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Composed, Event, Exponential, NonPrivate, Parallel, PermuteAndFlip, Released
 from hedgerow.privacy.mechanisms import discrete_laplace, laplace
@@ -30,6 +35,12 @@ from hedgerow.schema import Schema
 from hedgerow.statement import ASSUMED_OF_DATA, ASSUMPTIONS, PrivacyStatement, Stage
 
 NO_NOISE = NonPrivate("no noise was added")
+
+LOOK_UNIT = 2**12
+"""Losses of records that are set apart are whole numbers from 0 to this."""
+
+MOST_LOOKS = 10
+"""Points of a learning curve."""
 
 
 def choice_sensitivity(settings: DPBoostSettings) -> float:
@@ -56,19 +67,60 @@ def release_counts(settings: DPBoostSettings, n_columns: int, counts: Ints, rand
 def release_leaves(settings: DPBoostSettings, place: int, values: Floats, random: RandomBytes) -> Released[Floats]:
     """All leaves of the tree at this place of its ensemble, clipped to tau before the noise, and after.
 
-    Their L1 sensitivity is min(g*/(1 + l2), 2 tau), twice that when a record is replaced.
+    Their L1 sensitivity is min(g*/(1 + l2), 2 tau), twice that when a record is replaced. Of K > 2 classes, one record
+    moves the K values of a leaf: min(2 (1 - 1/K)/(1 + l2), 2 K tau).
     """
     clip = settings.leaf_clip(place)
     return laplace(
         values,
         sensitivity=sensitivity.clipped_leaf_sensitivity(
-            settings.gradient_bound, settings.l2, clip, settings.adjacency
+            settings.gradient_bound_l1,
+            settings.l2,
+            clip,
+            settings.adjacency,
+            outputs=settings.n_outputs,
+            weighted=settings.weighted,
         ),
         epsilon=settings.epsilon_of_leaves,
         random=random,
         bounds=None if math.isinf(clip) else (-clip, clip),
         adjacency=settings.adjacency,
+        touched=settings.n_outputs,
     )
+
+
+def look_rounds(settings: DPBoostSettings) -> list[int]:
+    """After how many trees the learning curve has its points: ten, evenly spaced, or one for each of fewer trees."""
+    n_points = min(settings.n_trees, MOST_LOOKS)
+    return [settings.n_trees * (point + 1) // n_points for point in range(n_points)]
+
+
+def release_looks(
+    settings: DPBoostSettings, losses: Ints, size: int, random: RandomBytes
+) -> tuple[int, Released[Ints], list[Event]]:
+    """From sums of losses after each tree, over the records set apart, and their `size`: the best number of trees.
+
+    A record adds at most LOOK_UNIT to each sum (times its weight, which is at most 1), and as much to the size. The
+    number of trees is one choice among all, for half of the budget, since looks that were paid one by one would be as
+    noisy as there are many; the other half is for the points of the learning curve and the size.
+    """
+    largest, adjacency = float(LOOK_UNIT), settings.adjacency
+    half = settings.epsilon_of_looks / 2.0
+    picked, choice = permute_and_flip(
+        -losses.astype(np.float64),
+        starts=np.array([0, len(losses)]),
+        multiplicity=np.ones(len(losses), np.int64),
+        sensitivity=sensitivity.bounded_choice_sensitivity(largest, adjacency),
+        epsilon=half,
+        random=random,
+        magnitude=largest * MAX_ROWS,
+        adjacency=adjacency,
+    )
+    rounds = look_rounds(settings)
+    points = np.array([size, *(losses[k - 1] for k in rounds)], np.int64)
+    moved = sensitivity.bounded_sum_sensitivity(len(points), LOOK_UNIT, adjacency)
+    curve = discrete_laplace(points, sensitivity=moved, epsilon=half, random=random, adjacency=adjacency)
+    return int(picked.group[0]) + 1, curve, [choice, curve.event]
 
 
 def planned_event(settings: DPBoostSettings, schema: Schema) -> Event:
@@ -84,7 +136,22 @@ def planned_event(settings: DPBoostSettings, schema: Schema) -> Event:
     if settings.clipped_count_share:
         before.append(release_counts(settings, 0, nothing, _Untouched()).event)
     trees = [_tree(settings, place) for place in range(settings.ensembles[0])]
-    return Composed((*before, *(Parallel(tuple(trees[:n_trees])) for n_trees in settings.ensembles)))
+    ensembles = [Parallel(tuple(trees[:n_trees])) for n_trees in settings.ensembles]
+    if not settings.early_stopping:
+        return Composed((*before, *ensembles))
+    looks: tuple[Event, ...] = (NO_NOISE, NO_NOISE)
+    if settings.noisy:
+        half, adjacency = settings.epsilon_of_looks / 2.0, settings.adjacency
+        moved = sensitivity.bounded_sum_sensitivity(len(look_rounds(settings)) + 1, LOOK_UNIT, adjacency)
+        curve = discrete_laplace(nothing, sensitivity=moved, epsilon=half, random=_Untouched(), adjacency=adjacency)
+        choice = sensitivity.bounded_choice_sensitivity(float(LOOK_UNIT), adjacency)
+        looks = (PermuteAndFlip(choice, half, adjacency), curve.event)
+    return Composed((*before, with_looks(ensembles, looks)))
+
+
+def with_looks(ensembles: Sequence[Event], looks: Sequence[Event]) -> Event:
+    """Trees and looks, of records that serve either: what one record costs is the larger of the two."""
+    return Parallel((Composed(tuple(ensembles)), Composed(tuple(looks))))
 
 
 def _tree(settings: DPBoostSettings, place: int) -> Event:
@@ -109,7 +176,7 @@ class _Untouched:
 
 # --- the statement ---------------------------------------------------------------------------------------------------
 
-FEW_ENOUGH = f"The table has at most {MAX_ROWS:,} rows, and that it has no more is public."
+FEW_ENOUGH = "The table has at most {:,} rows, and that it has no more is public."
 
 KNOWN_SIZE = "The number of rows is public. That a record is in the table is not protected, only what it holds."
 
@@ -139,12 +206,16 @@ def statement_of(
         stages=() if settings.protocol == "central.plain" else _stages(settings, schema),
         accountant=BasicComposition.NAME,
         assumed_of_parties=(*ASSUMPTIONS, *_assumptions(settings)),
-        assumed_of_data=(*ASSUMED_OF_DATA, FEW_ENOUGH if settings.adjacency == "add_remove" else KNOWN_SIZE),
+        assumed_of_data=(*ASSUMED_OF_DATA, _size_known(settings)),
         chance_beyond=0.0 if settings.noisy else None,  # pure
         not_private=given_up(settings.protocol, settings.epsilon, on_bad_rows),
         audit=audit_of(settings.protocol, settings.epsilon) if settings.adjacency == "add_remove" else None,
         facts=facts,
     )
+
+
+def _size_known(settings: DPBoostSettings) -> str:
+    return FEW_ENOUGH.format(settings.scale.most_rows) if settings.adjacency == "add_remove" else KNOWN_SIZE
 
 
 def _stages(settings: DPBoostSettings, schema: Schema) -> tuple[Stage, ...]:
@@ -183,6 +254,14 @@ def _stages(settings: DPBoostSettings, schema: Schema) -> tuple[Stage, ...]:
             "In a tree that sees it, a record is in one leaf.",
         ),
     ]
+    if settings.early_stopping:
+        how = "permute-and-flip, and discrete Laplace noise on sums of losses"
+        what = (
+            f"From about {100.0 * settings.validation_fraction:g} per cent of the records, which a secret coin for "
+            "each of them set apart. They serve no tree: a record pays for trees or for this, never for both."
+        )
+        n_released = len(look_rounds(settings)) + 2
+        stages.append(Stage("number of trees", how, settings.epsilon_of_looks, shared, n_released, what))
     return tuple(stages)
 
 

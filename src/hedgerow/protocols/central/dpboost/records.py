@@ -6,12 +6,12 @@ comes: one that serves the tenth tree of an ensemble is never scored by the fort
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hedgerow.compiling import kernel
+from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.binning import BinMapper, bin_counts
 from hedgerow.engine.boosting import train
 from hedgerow.engine.dtypes import ROW_ID, SCORE, Bools, Bytes, Floats, Int32s, Ints, RowIds, Scores, Words
@@ -19,17 +19,28 @@ from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.histogram import Layout, PackedColumns, pack
 from hedgerow.engine.losses import BoostingParams, Loss, Quantiser, logistic_gradients, squared_gradients
 from hedgerow.engine.rows import Rows
-from hedgerow.engine.sparse import SparseCodes, SparseColumns, pack_sparse
+from hedgerow.engine.sparse import SparseCodes, SparseColumns, pack_sparse, written_out
 from hedgerow.engine.table import Table
 from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidInput
 from hedgerow.protocols.bad_rows import OnBadRows, fit_rows, outside_bounds
 from hedgerow.protocols.central.bins import cell_counts
 from hedgerow.protocols.central.dpboost.growth import Candidates
-from hedgerow.protocols.central.dpboost.settings import COUNT_BITS, GRADIENT_BITS, MAX_ROWS, DPBoostSettings, LossName
+from hedgerow.protocols.central.dpboost.plan import LOOK_UNIT
+from hedgerow.protocols.central.dpboost.settings import (
+    MAX_ROWS,
+    UNWEIGHTED,
+    WEIGHT_BITS,
+    WEIGHTED,
+    DPBoostSettings,
+    LossName,
+    Scale,
+)
+from hedgerow.protocols.central.weighing import Weighing
 from hedgerow.schema import NumericColumn, Schema
 
 _BLOCK = 256
+_FULL_WEIGHT = np.ones(1, np.int64)
 _ROWS_WORTH_A_THREAD = 1 << 14
 
 
@@ -43,6 +54,8 @@ class Labelled(NamedTuple):
     """Whether a row counts. One that does not keeps its place, so that it moves no other, and is in no sum."""
     n_misfits: int
     """Rows with a value or a label that the schema does not allow. Not private."""
+    weights: Ints | None = None
+    """In units of 2^-WEIGHT_BITS, from 0 to 1; a row of weight 0 does not count."""
 
     def cell_counts(self, columns: Mapping[int, NumericColumn]) -> Ints:
         """Rows in each cell of these columns. Not private."""
@@ -51,7 +64,7 @@ class Labelled(NamedTuple):
     def coded(self, bins: BinMapper, n_threads: int) -> CodedRecords:
         """The rows by their bins."""
         codes = bins.sparse_codes(self.table) if self.table.is_sparse else bins.transform(self.table, n_threads)
-        return CodedRecords(codes, self.labels, self.counts, self.n_misfits)
+        return CodedRecords(codes, self.labels, self.counts, self.n_misfits, self.weights)
 
     def records(self, bins: BinMapper, candidates: Candidates, settings: DPBoostSettings, n_threads: int) -> Records:
         """The rows in the form that trees are grown on."""
@@ -70,6 +83,7 @@ class CodedRecords(NamedTuple):
     labels: Floats
     counts: Bools
     n_misfits: int
+    weights: Ints | None = None
 
     def that_count(self) -> tuple[Bytes | SparseCodes, Floats]:
         """Codes and labels of the rows that count."""
@@ -78,23 +92,43 @@ class CodedRecords(NamedTuple):
         return self.codes[:, self.counts], self.labels[self.counts]
 
 
-def read_labelled(X: Any, y: Any, schema: Schema, loss: LossName, on_bad_rows: OnBadRows = "map") -> Labelled:
-    """Read a table and its labels as the schema describes them."""
+def read_labelled(
+    X: Any,
+    y: Any,
+    schema: Schema,
+    loss: LossName,
+    on_bad_rows: OnBadRows = "map",
+    weighing: Weighing | None = None,
+    sample_weight: Any = None,
+) -> Labelled:
+    """Read a table and its labels as the schema describes them; with `weighing`, also how much each row counts."""
     given = fit_rows(X, y, schema, on_bad_rows=on_bad_rows)
-    check_size(given.table.n_rows)
+    check_size(given.table.n_rows, UNWEIGHTED if weighing is None else WEIGHTED)
+    counts, misfits, weights = given.counts, given.misfits, None
+    if weighing is not None:
+        shares, odd = weighing.of_rows(given, sample_weight, on_bad_rows=on_bad_rows)
+        weights = whole_weights(shares)
+        counts, misfits = counts & (weights > 0), misfits | odd
     if schema.label_bounds is not None:
         low, high = schema.label_bounds
         labels = 2.0 * ((given.labels - low) / (high - low) - 0.5)
     else:
-        labels = given.labels if loss == "logistic" else 2.0 * given.labels - 1.0
-    misfits = given.misfits | outside_bounds(given.table, schema)
-    return Labelled(given.table, labels, given.counts, int(np.count_nonzero(misfits)))
+        labels = given.labels if loss == "logistic" or len(schema.classes or ()) > 2 else 2.0 * given.labels - 1.0
+    misfits = misfits | outside_bounds(given.table, schema)
+    return Labelled(given.table, labels, counts, int(np.count_nonzero(misfits)), weights)
 
 
-def check_size(n_rows: int) -> None:
+def whole_weights(shares: Floats) -> Ints:
+    """Weights from 0 to 1 in units of 2^-WEIGHT_BITS, to the nearest; what is above 0 is 1 unit at least."""
+    units: Ints = np.rint(shares * 2**WEIGHT_BITS).astype(np.int64)
+    return np.where(shares > 0.0, np.clip(units, 1, 2**WEIGHT_BITS), 0)
+
+
+def check_size(n_rows: int, scale: Scale = UNWEIGHTED) -> None:
     """Raise for more rows than can be summed; that there are no more is taken to be public (plan.py)."""
-    if n_rows > MAX_ROWS:
-        raise InvalidInput(f"X: at most {MAX_ROWS:,} rows can be summed exactly, and there are more")
+    most = min(MAX_ROWS, scale.most_rows)
+    if n_rows > most:
+        raise InvalidInput(f"X: at most {most:,} rows can be summed exactly, and there are more")
 
 
 class Records(Rows):
@@ -111,20 +145,24 @@ class Records(Rows):
         bundle: bool = True,
     ) -> None:
         """`bundle`: columns of few levels may share bytes; not where a layout is common to several machines."""
-        loss, unused = Loss(settings.loss, label_range=(-1.0, 1.0)), Quantiser(1.0, 1.0)
+        n_outputs, unused = settings.n_outputs, Quantiser(1.0, 1.0)
+        loss = Loss("softmax" if n_outputs > 1 else "squared", n_outputs, (-1.0, 1.0))  # for its number of outputs
         packed: PackedColumns | SparseColumns
         if isinstance(coded.codes, SparseCodes):
             packed = pack_sparse(coded.codes, *bin_counts(bins.features))
         else:
             packed = pack(coded.codes, *bin_counts(bins.features), bundle=bundle, n_threads=n_threads)
-        super().__init__(packed, coded.labels, None, loss, np.zeros(1), unused, n_threads=n_threads)
+        super().__init__(packed, coded.labels, None, loss, np.zeros(n_outputs), unused, n_threads=n_threads)
+        self._codes = coded.codes
         self.n_misfits = coded.n_misfits
         """Rows with a value or a label that the schema does not allow. Not private."""
         self._targets: Scores = coded.labels.astype(SCORE)
         self._counts = None if coded.counts.all() else coded.counts
         self._seen = np.zeros(self.n_rows, np.int32)  # trees that are in a row's score already
         self._candidates = candidates
-        self._walkable = Walkable.room_for(settings.n_trees, 2 ** (settings.max_depth + 1) - 1)
+        self._settings = settings
+        self._weights = coded.weights
+        self._walkable = Walkable.room_for(n_outputs, settings.n_trees, 2 ** (settings.max_depth + 1) - 1)
         self._n_trees = 0
         self._depth = settings.max_depth
         self._places = _byte_places(self.layout)
@@ -136,18 +174,53 @@ class Records(Rows):
         `bound` is g* in steps: beyond it a record is left out, or without `filtering` its gradient is clipped.
         """
         ids = self._scored(ids if self._counts is None else ids[self._counts[ids]])
-        packed = np.empty(len(ids), np.int64)
-        scores, labels = self.scores[0, ids], self._targets[ids]
-        unit = np.float32(2.0**GRADIENT_BITS)
-        if self.loss.name == "squared":
-            squared_gradients(scores, labels, np.float32(2.0), unit, np.float32(1.0), packed)
+        settings, scale = self._settings, self._settings.scale
+        weights = _FULL_WEIGHT if self._weights is None else self._weights[ids]
+        if settings.n_outputs > 1:
+            limit = (settings.gradient_bound, settings.gradient_bound_l1)
+            kept = class_gradients(
+                ids, self.scores, self._targets, weights, limit, filtering, scale, self.gradients_packed
+            )
         else:
-            logistic_gradients(scores, labels, np.float32(0.0), unit, np.float32(1.0), packed)
-        kept = keep_bounded(ids, packed, bound, filtering, self.gradients_packed[0])
+            packed = self._gradients_at(ids, np.float32(2.0**scale.gradient_bits))
+            kept = keep_bounded(ids, packed, weights, bound, filtering, scale, self.gradients_packed[0])
         self.start_tree(rows=ids[:kept])
 
+    def start_from(self, scores_of: Callable[[Bytes], Scores]) -> None:
+        """Let an earlier model's scores be where trees start."""
+        self.scores[:] = scores_of(written_out(self._codes))
+
+    def show_output(self, output: int) -> None:
+        """Whose gradients are summed from now on."""
+        self.values = self.gradients_packed[output]
+
+    def _gradients_at(self, ids: RowIds, unit: np.float32) -> Ints:
+        """Of one output: packed as the engine has them, the gradient in the high 32 bits."""
+        packed = np.empty(len(ids), np.int64)
+        scores, labels = self.scores[0, ids], self._targets[ids]
+        if self._settings.loss == "squared":
+            squared_gradients(scores, labels, np.float32(2.0), unit, np.float32(1.0), packed)
+        elif self._settings.loss == "logistic":
+            logistic_gradients(scores, labels, np.float32(0.0), unit, np.float32(1.0), packed)
+        else:
+            above = float(self._settings.quantile)
+            most = max(above, 1.0 - above)  # so that the largest gradient is 1
+            steps = np.rint(np.where(scores > labels, 1.0 - above, -above) / most * unit).astype(np.int64)
+            packed[:] = np.where(scores == labels, 0, steps) << 32
+        return packed
+
+    def losses_of(self, ids: RowIds) -> tuple[int, int]:
+        """What these rows lose by the trees so far, and how many they are: whole numbers of LOOK_UNIT, by weight.
+
+        A row's loss is from 0 to 1 whatever its score is: the sum over both rests on `losses_to_units` alone.
+        """
+        ids = self._scored(ids if self._counts is None else ids[self._counts[ids]])
+        weights = np.full(len(ids), 2**WEIGHT_BITS) if self._weights is None else self._weights[ids]
+        lost = bounded_losses(self._settings, self.scores[:, ids].astype(np.float64), self._targets[ids])
+        return losses_to_units(lost, weights), losses_to_units(np.ones(len(ids)), weights)
+
     def add_released(self, chosen: Ints, missing_left: Bools, child: Ints, values: Scores) -> None:
-        """A released tree, as `growth.Asked` has it, and the value of each node that is a leaf.
+        """A released tree, as `growth.Asked` has it, and the values [outputs, nodes] of each node that is a leaf.
 
         Sparse rows are all scored at once, since the columns that the tree asks for are then written out once.
         """
@@ -176,7 +249,7 @@ class Records(Rows):
         """Score rows by all trees that they have not seen; `records` [rows, bytes] hold the columns asked for."""
         n_tasks = max(1, min(self._walkers.n_threads, len(ids) // _ROWS_WORTH_A_THREAD))
         cuts = [len(ids) * task // n_tasks for task in range(n_tasks + 1)]
-        common = (self.layout.bin_of_code, self._walkable, self._n_trees, self._depth, self._seen, self.scores[0])
+        common = (self.layout.bin_of_code, self._walkable, self._n_trees, self._depth, self._seen, self.scores)
         self._walkers.run(walk, [(records, ids[cuts[t] : cuts[t + 1]], *common) for t in range(n_tasks)])
 
 
@@ -186,12 +259,44 @@ def _byte_places(layout: Layout) -> Ints:
     return np.array(places, np.int64)
 
 
+def bounded_losses(settings: DPBoostSettings, scores: Floats, labels: Scores) -> Floats:
+    """Each row's loss, from 0 to 1, given `scores` [outputs, rows].
+
+    Of classes it is the Brier score, half the squared distance between probabilities and the truth; of numbers the
+    squared error, or the pinball loss, as a share of the largest that is possible between the bounds.
+    """
+    lost: Floats
+    off = (np.clip(scores[0], -1.0, 1.0) - labels) / 2.0
+    if settings.n_outputs > 1:
+        chances = np.exp(scores - scores.max(axis=0))
+        chances /= chances.sum(axis=0)
+        truth = np.arange(settings.n_outputs)[:, None] == labels
+        lost = ((chances - truth) ** 2).sum(axis=0) / 2.0
+    elif settings.loss == "logistic":
+        lost = (1.0 / (1.0 + np.exp(-np.clip(scores[0], -500.0, 500.0))) - labels) ** 2
+    elif settings.loss == "quantile":
+        above = settings.quantile
+        lost = np.maximum(off * (1.0 - above), -off * above) / max(above, 1.0 - above)
+    else:
+        lost = off**2
+    return lost
+
+
+def losses_to_units(lost: Floats, weights: Ints) -> int:
+    """The sum of losses as a whole number, to which a row adds between 0 and LOOK_UNIT, whatever its loss."""
+    units = np.rint(np.clip(lost, 0.0, 1.0) * LOOK_UNIT).astype(np.int64)
+    return int((units * weights >> WEIGHT_BITS).sum())
+
+
 @kernel
-def keep_bounded(ids: RowIds, packed: Ints, bound: int, filtering: bool, values: Ints) -> int:
+def keep_bounded(
+    ids: RowIds, packed: Ints, weights: Ints, bound: int, filtering: bool, scale: Scale, values: Ints
+) -> int:
     """Write (q, 1) of each record that takes part to `values`, and move its number to the front of `ids`.
 
-    In: `packed`, the engine's gradient in the high 32 bits. The sensitivity rests on this loop alone: whatever goes
-    out, |q| <= bound. Returns how many take part.
+    In: `packed`, the engine's gradient in the high 32 bits; `weights`, in units, one for each or a single 1. The
+    sensitivity rests on this loop alone: whatever goes out, |q| <= bound, and with weight w, |q| <= bound w. Returns
+    how many take part.
     """
     kept = 0
     for k in range(ids.shape[0]):
@@ -201,8 +306,74 @@ def keep_bounded(ids: RowIds, packed: Ints, bound: int, filtering: bool, values:
                 continue
             q = bound if q > 0 else -bound
         row = ids[k]
-        values[np.uint64(row)] = (np.int64(q) << np.int64(COUNT_BITS)) + np.int64(1)
+        weight = weights[k] if weights.shape[0] > 1 else weights[0]
+        values[np.uint64(row)] = weighed(np.int64(q), weight, scale)
         ids[kept] = row
+        kept += 1
+    return kept
+
+
+@inline_kernel
+def weighed(q: np.int64, weight: np.int64, scale: Scale) -> np.int64:
+    """A gradient and a weight as one number; the product is rounded towards 0, so that it is never beyond q's share."""
+    bits = np.int64(scale.weight_bits)
+    product = (q * weight) >> bits if q >= 0 else -((-q * weight) >> bits)
+    return (product << np.int64(scale.count_bits)) + weight
+
+
+@kernel
+def class_gradients(
+    ids: RowIds,
+    scores: Scores,  # in  [outputs, rows]
+    labels: Scores,  # in  [rows] number of the class
+    weights: Ints,  # in  in units, one for each of `ids` or a single 1
+    limit: tuple[float, float],  # in  of the length of a record's gradients, and of the sum of their absolute values
+    filtering: bool,
+    scale: Scale,
+    values: Ints,  # out [outputs, rows]
+) -> int:
+    """Write the softmax gradients of each record that takes part, as `keep_bounded` does for one output.
+
+    They are made shorter until both limits hold, then rounded towards 0, which lengthens nothing; and because floats
+    may err, the whole numbers are looked at once more: a record that is beyond a limit all the same has no gradients.
+    """
+    n_outputs = scores.shape[0]
+    unit = np.float64(np.int64(1) << np.int64(scale.gradient_bits))
+    most_squared, most_sum = np.int64(limit[0] * unit * (limit[0] * unit)), np.int64(limit[1] * unit)
+    gradients = np.empty(n_outputs, np.float64)
+    steps = np.empty(n_outputs, np.int64)
+    kept = 0
+    for k in range(ids.shape[0]):
+        row = np.uint64(ids[k])
+        largest = np.float64(scores[0, row])
+        for output in range(1, n_outputs):
+            largest = max(largest, np.float64(scores[output, row]))
+        total = 0.0
+        for output in range(n_outputs):
+            gradients[output] = np.exp(np.float64(scores[output, row]) - largest)
+            total += gradients[output]
+        squared, absolute = 0.0, 0.0
+        own = np.int64(labels[row])
+        for output in range(n_outputs):
+            gradients[output] = gradients[output] / total - (1.0 if output == own else 0.0)
+            squared += gradients[output] * gradients[output]
+            absolute += abs(gradients[output])
+        shorter = 1.0
+        if squared > limit[0] * limit[0] or absolute > limit[1]:
+            shorter = min(limit[0] / np.sqrt(squared), limit[1] / absolute)
+        if filtering and shorter < 1.0 - 1e-6:
+            continue
+        whole_squared, whole_sum = np.int64(0), np.int64(0)
+        for output in range(n_outputs):
+            steps[output] = np.int64(gradients[output] * shorter * unit)  # towards 0
+            whole_squared += steps[output] * steps[output]
+            whole_sum += abs(steps[output])
+        if whole_squared > most_squared or whole_sum > most_sum:
+            steps[:] = 0
+        weight = weights[k] if weights.shape[0] > 1 else weights[0]
+        for output in range(n_outputs):
+            values[output, row] = weighed(steps[output], weight, scale)
+        ids[kept] = ids[k]
         kept += 1
     return kept
 
@@ -220,13 +391,13 @@ class Walkable(NamedTuple):
 
     key: Words
     child: Int32s  # left; the right one comes next
-    value: Scores
+    value: Scores  # [outputs, trees, nodes]
 
     @classmethod
-    def room_for(cls, n_trees: int, n_nodes: int) -> Walkable:
+    def room_for(cls, n_outputs: int, n_trees: int, n_nodes: int) -> Walkable:
         """Arrays that `write_walkable` fills, tree by tree."""
         shape = (n_trees, n_nodes)
-        return cls(np.zeros(shape, np.uint64), np.zeros(shape, np.int32), np.zeros(shape, SCORE))
+        return cls(np.zeros(shape, np.uint64), np.zeros(shape, np.int32), np.zeros((n_outputs, *shape), SCORE))
 
 
 @kernel
@@ -245,7 +416,8 @@ def write_walkable(
     key, child_of, value = walkable
     for node in range(chosen.shape[0]):
         candidate = chosen[node]
-        value[tree, node] = values[node]
+        for output in range(values.shape[0]):
+            value[output, tree, node] = values[output, node]
         if candidate < 0:
             key[tree, node] = np.uint64(255) << np.uint64(48)
             child_of[tree, node] = node
@@ -273,7 +445,7 @@ def walk(
     n_trees: int,
     depth: int,
     seen: Int32s,  # in/out [rows] trees that are in the score
-    scores: Scores,  # in/out [rows]
+    scores: Scores,  # in/out [outputs, rows]
 ) -> None:
     """Add the values of trees seen..n_trees, in order, block by block: steps of different rows overlap."""
     keys, children, values = walkable
@@ -281,7 +453,8 @@ def walk(
     bins = bin_of_code.reshape(-1)
     block = np.empty(_BLOCK * records.shape[1], np.uint8)
     node = np.empty(_BLOCK, np.int32)
-    total = np.empty(_BLOCK, np.float32)
+    n_outputs = scores.shape[0]
+    total = np.empty((n_outputs, _BLOCK), np.float32)
     place_bits, code_bits = np.uint64(0xFFFFF), np.uint64(0xFF)
     for start in range(0, ids.shape[0], _BLOCK):
         size = min(_BLOCK, ids.shape[0] - start)
@@ -289,7 +462,8 @@ def walk(
         for i in range(size):
             row = ids[start + i]
             first = min(first, seen[row])
-            total[i] = scores[row]
+            for output in range(n_outputs):
+                total[output, i] = scores[output, row]
             block[np.uint64(i) * n_bytes : np.uint64(i + 1) * n_bytes] = records[row]
         for tree in range(first, n_trees):
             key, child = keys[tree], children[tree]
@@ -305,10 +479,12 @@ def walk(
                     from_low = (code - (word >> np.uint64(40))) & code_bits
                     left = (from_low <= ((word >> np.uint64(48)) & code_bits)) | (code == (word >> np.uint64(56)))
                     node[i] = child[at] + np.int32(1) - np.int32(left)
-            for i in range(size):
-                if tree >= seen[ids[start + i]]:
-                    total[i] += values[tree, node[i]]
+            for output in range(n_outputs):
+                for i in range(size):
+                    if tree >= seen[ids[start + i]]:
+                        total[output, i] += values[output, tree, node[i]]
         for i in range(size):
             row = ids[start + i]
-            scores[row] = total[i]
+            for output in range(n_outputs):
+                scores[output, row] = total[output, i]
             seen[row] = n_trees

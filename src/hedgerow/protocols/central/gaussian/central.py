@@ -33,6 +33,7 @@ from hedgerow.protocols.central.gaussian.requests import NodeRequest, SumRequest
 from hedgerow.protocols.central.gaussian.rows import GrowingRows
 from hedgerow.protocols.central.gaussian.training import GaussianSettings, Training
 from hedgerow.protocols.central.released import CentralFit, audit_of, given_up
+from hedgerow.protocols.central.weighing import Weighing
 from hedgerow.runtime.progress import OnProgress
 from hedgerow.schema import Schema
 from hedgerow.statement import PrivacyStatement, Stage
@@ -61,6 +62,8 @@ def fit_gaussian(
     on_progress: OnProgress | None = None,
     on_bad_rows: OnBadRows = "map",
     backend: RayBackend | None = None,
+    weighing: Weighing | None = None,
+    sample_weight: Any = None,
 ) -> CentralFit:
     """Train on a table that the schema describes.
 
@@ -72,6 +75,7 @@ def fit_gaussian(
         if backend is None:
             multiclass = settings.policy == "smooth_then_trees"
             how: dict[str, Any] = {"n_threads": n_threads, "multiclass": multiclass, "on_bad_rows": on_bad_rows}
+            how |= {"weighing": weighing, "sample_weight": sample_weight}
             rows: Answers = GrowingRows.read(X, y, schema, **how)
         else:
             rows = stack.enter_context(rows_on_ray(backend, X, y, schema, settings, on_bad_rows))

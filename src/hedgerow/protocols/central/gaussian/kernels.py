@@ -83,6 +83,30 @@ def add_gradients(positions: Any, packed: Any, clip: int, largest: int, start: i
 
 
 @kernel
+def weigh(packed: Any, clip: int, largest: int, weights: Any, start: int, stop: int) -> None:
+    """Clip as `add_gradients` will, then take each row's share. In/out: `packed`. In: `weights` [rows], 2^16 for 1.
+
+    Products are rounded towards 0. What is clipped before is not clipped after: the order makes shares of rows exact.
+    """
+    own, shares = packed[start:stop], weights[start:stop]
+    for i in range(len(own)):
+        gradient = min(max(own[i] >> 32, -clip), clip)
+        hessian = min(own[i] & 0xFFFFFFFF, largest)
+        sized = (abs(gradient) * shares[i]) >> 16
+        own[i] = ((sized if gradient >= 0 else -sized) << 32) + ((hessian * shares[i]) >> 16)
+
+
+@kernel
+def add_shares(
+    codes: Any, labels: Any, n_classes: int, unit: int, weights: Any, start: int, stop: int, out: Any
+) -> None:
+    """As `add_ones`, each row's share of `unit`; `weights` [rows], 2^16 for 1 and never more."""
+    for i in range(start, stop):
+        share = (unit * min(weights[i], 1 << 16)) >> 16
+        out[np.uint64(codes[i]) * np.uint64(n_classes) + np.uint64(labels[i])] += share
+
+
+@kernel
 def add_ones(codes: Any, labels: Any, n_classes: int, unit: int, start: int, stop: int, out: Any) -> None:
     """`unit` per row and (cell, class). In: `codes`, `labels` [rows]. Out: `out` [cells * classes]."""
     for i in range(start, stop):
@@ -109,6 +133,15 @@ def shorten(vector: Any, longest: int) -> None:
 
 
 @kernel
+def take_share(vector: Any, weight: int) -> None:
+    """A vector of whole numbers times a weight, 2^16 for 1 and never more, each rounded towards 0."""
+    share = min(np.int64(weight), np.int64(1 << 16))
+    for k in range(len(vector)):
+        sized = (abs(np.int64(vector[k])) * share) >> 16
+        vector[k] = sized if vector[k] >= 0 else -sized
+
+
+@kernel
 def add_class_gradients(
     positions: Any,
     scores: Any,
@@ -117,13 +150,15 @@ def add_class_gradients(
     unit: int,
     clip: int,
     largest: int,
+    weights: Any,
     start: int,
     stop: int,
     out: Any,
 ) -> None:
     """Sums per position of a row's vector of MINUS gradients, [y = k] - p_k, and of hessians, p_k (1 - p_k).
 
-    In: `scores` float32 [classes, rows], `bases` [classes], `labels` uint8 [rows]. Out: `out` [positions * 2 classes].
+    In: `scores` float32 [classes, rows], `bases` [classes], `labels` uint8 [rows], `weights` [rows], 2^16 for 1 and
+    never more, or none at all. Out: `out` [positions * 2 classes].
     Each vector is shortened as whole numbers to a length of at most `clip` and of at most `largest`, whatever the
     scores are: the sensitivity rests on `shorten` alone.
     """
@@ -166,6 +201,9 @@ def add_class_gradients(
             if lengths[1, i] > float(largest) * float(largest):
                 shorten(hessians[:, i], largest)
             place = np.uint64(positions[block + i]) * np.uint64(2 * n_classes)
+            if len(weights):
+                take_share(gradients[:, i], weights[block + i])
+                take_share(hessians[:, i], weights[block + i])
             for k in range(n_classes):
                 out[place + np.uint64(k)] += gradients[k, i]
                 out[place + np.uint64(n_classes + k)] += hessians[k, i]

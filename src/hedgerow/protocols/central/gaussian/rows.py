@@ -26,9 +26,11 @@ from hedgerow.protocols.central.gaussian.kernels import (
     add_node_sums,
     add_ones,
     add_scores,
+    add_shares,
     add_tables,
     descend,
     find_leaves,
+    weigh,
 )
 from hedgerow.protocols.central.gaussian.requests import (
     COUNT_UNIT,
@@ -42,6 +44,7 @@ from hedgerow.protocols.central.gaussian.requests import (
     SumRequest,
     record_sensitivity_squared,
 )
+from hedgerow.protocols.central.weighing import Weighing
 from hedgerow.schema import Schema
 
 MAX_ROWS = 2**40
@@ -59,6 +62,9 @@ _LARGEST_VALUE = 1e6
 """Of a table or leaf: scores stay finite in float32 through all updates."""
 
 
+_NO_WEIGHTS = np.zeros(0, np.int64)
+
+
 class PrivateRows:
     """Cell codes, labels and current scores of one owner's rows."""
 
@@ -70,10 +76,13 @@ class PrivateRows:
         loss: LossName,
         n_threads: int = 1,
         n_classes: int = 2,
+        weights: Floats | None = None,
     ) -> None:
         """`codes` [columns, rows] on the public grid; `labels` 0 or 1, or (squared loss) scaled to -.5 to .5.
 
-        With the softmax loss, `labels` are the numbers of classes, 0 to `n_classes` - 1.
+        With the softmax loss, `labels` are the numbers of classes, 0 to `n_classes` - 1. `weights` [rows] from 0 to 1:
+        what a row adds to any sum is multiplied by its weight and rounded towards 0, so it moves a sum by no more than
+        without one, and sensitivities stay.
         """
         self.loss = loss
         self.n_rows = codes.shape[1]
@@ -90,6 +99,7 @@ class PrivateRows:
         self._codes = np.ascontiguousarray(codes, np.uint8)
         self._binned = self._codes
         self._labels = np.ascontiguousarray(labels, np.float64)
+        self._weights = None if weights is None else np.rint(np.clip(weights, 0.0, 1.0) * 2**16).astype(np.int64)
         self._check_rows()
         self._targets: Scores = self._labels.astype(np.float32)
         # The numbers of classes; of two, positives come first.
@@ -115,14 +125,17 @@ class PrivateRows:
         multiclass: bool = False,
         on_bad_rows: OnBadRows = "map",
         unread: Bools | None = None,
+        weighing: Weighing | None = None,
+        sample_weight: Any = None,
     ) -> Self:
         """Read a table and its labels as the schema describes them; `where` names the table in error messages.
 
         More than two classes are refused unless the caller can do with them (`multiclass`). What becomes of rows that
         do not fit the schema is said in protocols/bad_rows.py. `unread` [rows]: which did not fit when the table was
-        first read (`PartyData.misfits`).
+        first read (`PartyData.misfits`). With `weighing` rows have weights, of their own or of their classes.
         """
         how: dict[str, Any] = {"n_threads": n_threads, "where": where, "on_bad_rows": on_bad_rows, "unread": unread}
+        how |= {"weighing": weighing, "sample_weight": sample_weight}
         return cls.read_some([(X, y)], schema, multiclass=multiclass, **how)
 
     @classmethod
@@ -133,7 +146,8 @@ class PrivateRows:
         loss, grid = loss_of(schema, multiclass=multiclass), grid_of(schema)
         read = [code_rows(X, y, schema, grid, n_threads, **how) for X, y in tables]
         codes, labels = np.concatenate([r[0] for r in read], axis=1), np.concatenate([r[1] for r in read])
-        rows = cls(codes, labels, cells_of(schema, grid), loss, n_threads, len(schema.classes or (0, 1)))
+        weights = None if read[0][3] is None else np.concatenate([r[3] for r in read])
+        rows = cls(codes, labels, cells_of(schema, grid), loss, n_threads, len(schema.classes or (0, 1)), weights)
         rows.n_misfits = sum(r[2] for r in read)
         return rows
 
@@ -152,7 +166,8 @@ class PrivateRows:
         if request.kind == "histograms":
             return self._histograms()
         if request.kind == "squares":
-            return np.array([int(np.rint(self._labels**2 * UNIT).astype(np.int64).sum())])
+            squares = np.rint(self._labels**2 * UNIT).astype(np.int64)
+            return np.array([int((squares if self._weights is None else squares * self._weights >> 16).sum())])
         if request.kind == "bin_sums":
             return self._gradient_sums(self._binned[request.features[0]], request, chosen)
         # Copies, because arrays from a message are read-only, and kernels would be compiled anew for those.
@@ -178,11 +193,16 @@ class PrivateRows:
 
     def _histograms(self) -> Ints:
         halves = UNIT // 2 - (np.rint(self._labels * UNIT).astype(np.int64) << 32)  # as gradients are packed: minus z
+        weights = self._weights
+        if weights is not None:
+            weigh(halves, UNIT // 2, UNIT // 2, weights, 0, self.n_rows)
 
         def of_column(cells: int, codes: Bytes) -> Ints:
             def add(start: int, stop: int, out: Ints) -> None:
                 if self.loss == "squared":
                     add_gradients(codes, halves, UNIT, UNIT, start, stop, out)
+                elif weights is not None:
+                    add_shares(codes, self._classes, self.n_classes, COUNT_UNIT, weights, start, stop, out)
                 else:
                     add_ones(codes, self._classes, self.n_classes, COUNT_UNIT, start, stop, out)
 
@@ -196,23 +216,26 @@ class PrivateRows:
         def add(start: int, stop: int, out: Ints) -> None:
             if self.loss == "softmax":
                 scores, bases, classes = self._scores, self._bases, self._classes
-                add_class_gradients(positions, scores, bases, classes, UNIT, clip, largest, start, stop, out)
+                weights = _NO_WEIGHTS if self._weights is None else self._weights
+                add_class_gradients(positions, scores, bases, classes, UNIT, clip, largest, weights, start, stop, out)
                 return
-            self._compute_gradients(start, stop)
+            self._compute_gradients(start, stop, clip)
             if chosen is not None:
                 self._packed[start:stop] *= chosen[start:stop]
             add_gradients(positions, self._packed, clip, largest, start, stop, out)
 
         return self._summed(request.n_sums, add)
 
-    def _compute_gradients(self, start: int, stop: int) -> None:
-        """Of one output, packed."""
+    def _compute_gradients(self, start: int, stop: int, clip: int) -> None:
+        """Of one output, packed; with weights, clipped and weighed."""
         scores, targets, packed = self._scores[0, start:stop], self._targets[start:stop], self._packed[start:stop]
         unit = np.float32(UNIT)
         if self.loss == "logistic":
             logistic_gradients(scores, targets, self._bases[0], unit, unit, packed)
         else:
             squared_gradients(scores, targets, _BEYOND_CLIP, unit, np.float32(LARGEST_HESSIAN[self.loss]), packed)
+        if self._weights is not None:
+            weigh(self._packed, clip, LARGEST_HESSIAN[self.loss], self._weights, start, stop)
 
     def _summed(self, n_sums: int, add: Callable[[int, int, Ints], None]) -> Ints:
         outs = [np.zeros(n_sums, np.int64) for _ in self._ranges]
@@ -274,19 +297,25 @@ def code_rows(
     where: str = "X",
     on_bad_rows: OnBadRows = "map",
     unread: Bools | None = None,
-) -> tuple[Bytes, Floats, int]:
-    """Codes and labels of the rows that count, and how many did not fit the schema."""
+    weighing: Weighing | None = None,
+    sample_weight: Any = None,
+) -> tuple[Bytes, Floats, int, Floats | None]:
+    """Codes and labels of the rows that count, how many did not fit the schema, and weights, if there are any."""
     given = fit_rows(X, y, schema, where=where, on_bad_rows=on_bad_rows)
     codes, labels = grid.transform(given.table, n_threads), given.labels
+    weights, odd = None, np.zeros(given.table.n_rows, np.bool_)
+    if weighing is not None:
+        weights, odd = weighing.of_rows(given, sample_weight, on_bad_rows=on_bad_rows)
     if not given.counts.all():  # a row that is not there adds nothing to any sum
         codes, labels = codes[:, given.counts], labels[given.counts]
+        weights = None if weights is None else weights[given.counts]
     if schema.label_bounds is not None:
         low, high = schema.label_bounds
         labels = (labels - low) / (high - low) - 0.5
-    misfits = given.misfits | outside_bounds(given.table, schema, n_threads)
+    misfits = given.misfits | odd | outside_bounds(given.table, schema, n_threads)
     if unread is not None and len(unread):  # a table without rows has become one that does not count
         misfits |= unread
-    return codes, labels, int(np.count_nonzero(misfits))
+    return codes, labels, int(np.count_nonzero(misfits)), weights
 
 
 class GrowingRows(PrivateRows):
@@ -297,14 +326,16 @@ class GrowingRows(PrivateRows):
         self._step_down(request)
         if request.kind == "node_leaves":
             return self._gradient_sums(self._leaves, request)
-        self._compute_gradients(0, self.n_rows)
+        self._compute_gradients(0, self.n_rows, request.clip)
         parts = [self._node_sums(feature, request)[:, :, :2] for feature in request.features.tolist()]
         return np.concatenate([part.reshape(-1) for part in parts])
 
     def node_gains(self, request: NodeRequest, described: BinMapper) -> Floats:
         """Exact gains [nodes, candidates], up to the rounding that a choice allows for."""
         self._step_down(request)
-        self._compute_gradients(0, self.n_rows)
+        if self._weights is not None:
+            raise ProtocolError(f"request {request.number}: gains count rows, and these have weights")
+        self._compute_gradients(0, self.n_rows, request.clip)
         gains = []
         for j, feature in enumerate(described.features):
             sums = self._node_sums(j, request)

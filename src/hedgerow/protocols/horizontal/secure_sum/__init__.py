@@ -4,16 +4,19 @@ Roles. Owners 1..l hold rows with the same columns and their labels. The coordin
 owners; then its own sums never leave it.
 
     1  owner -> coordinator   TableDescription     columns, types, levels, classes: must fit together
+       (owner -> coordinator  EarlierModel, from one owner, only where training goes on from an earlier model)
        coordinator -> owner   Agreement            what all go by
        (both ways             OwnLabelRange, CommonLabelRange, only with exact_label_range=True)
     2  owner -> coordinator   MaskKey              X25519 key, signed with the owner's identity
        coordinator -> owner   MaskKeys             everybody's, passed on; each owner checks the signatures
+       (both ways             MaskedWeights, CommonWeights, only where rows have weights: weights.py)
     3  owner -> coordinator   MaskedTotals         rows, label totals, values present per column
     4  coordinator -> owner   Probes               where to count next (at most 12 rounds, all features together)
        owner -> coordinator   MaskedCounts         rows below each probe
        coordinator -> owner   Start                edges of the bins, base score, number of rows
     5  coordinator -> owner   NextStep             splits of the last level, and which nodes to sum next
        owner -> coordinator   MaskedHistogram      gradient sums of the smaller children, all nodes of a level at once
+       (owner -> coordinator  MaskedMetric, after each iteration, only with early stopping: watching.py)
        (both ways             SealedSeeds, RelayedSeeds, WhoSent, Unmasking: masks of the owners' own, masks.py)
     6  coordinator -> owner   FinishedModel        the whole model
        coordinator -> owner   NodeStatistics       only with share_cover=True or dp

@@ -191,7 +191,7 @@ class Job(AnyJob):
             yield NO_SUM.format(name=self.boosting.eval_metric)
         if self.weighs_classes and self.task == "regression":
             yield ": class_weight and scale_pos_weight are for classes; give rows of a regression weights of their own"
-        if self.task == "regression" and self.boosting.loss not in ("squared", "poisson"):
+        if self.boosting.loss in ("absolute", "quantile"):
             yield f" has no {self.boosting.loss} loss: {NO_QUANTILES}; use squared_error"
         if self.quantiles == "private" and self.schema is None:
             yield (

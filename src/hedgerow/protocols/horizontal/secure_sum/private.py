@@ -25,7 +25,7 @@ import numpy as np
 from hedgerow.crypto.masking import Position
 from hedgerow.engine.dtypes import MAX_BINS, Bytes, Ints, Scores, Words
 from hedgerow.engine.ensemble import Ensemble
-from hedgerow.errors import InvalidInput, PeerLost, ProtocolError
+from hedgerow.errors import InvalidInput, InvalidParameter, PeerLost, ProtocolError
 from hedgerow.privacy.calibrate import Budget
 from hedgerow.privacy.events import Event, Gaussian, Released
 from hedgerow.privacy.mechanisms import discrete_gaussian
@@ -122,6 +122,11 @@ class PrivateOwner:
 
     def __init__(self, me: Party, data: PartyData, job: Job) -> None:
         schema = _schema(job)
+        if data.part is not None:
+            raise InvalidParameter(
+                f"{me.name}: with dp training does not go on from an earlier model: the budget covers what this run "
+                "releases, and not what that model tells; leave out init_model"
+            )
         self._me, self._job = me, job
         self.opened = ExitStack()
         """Actors, if there are any, until it is closed."""
@@ -156,8 +161,8 @@ class PrivateOwner:
         bad: dict[str, Any] = {"where": where, "on_bad_rows": how, "unread": data.misfits}
         if data.backend is None:
             return PrivateRows.read(data.table, labels, schema, n_threads=data.n_threads, **bad)
-        coded = code_rows(data.table, labels, schema, grid_of(schema), data.n_threads, **bad)
-        return self.opened.enter_context(answering_coded(data.backend, *coded, schema))
+        codes, known, misfits, _ = code_rows(data.table, labels, schema, grid_of(schema), data.n_threads, **bad)
+        return self.opened.enter_context(answering_coded(data.backend, codes, known, misfits, schema))
 
     def go_on(self, n_requests: int, state: PrivateState | None) -> None:
         """In a later attempt: stand as after so many requests. What was spent on more than these stays spent."""

@@ -143,6 +143,8 @@ def statement(job: Job, meta: Mapping[str, Any]) -> Statement:
         "cover_is_shared": job.shares_cover,
         "label_range": "exact" if job.exact_label_range else "public",
         "rounds": meta.get("rounds"),
+        "weighted": bool(meta.get("weighted")),
+        "watched": "one exact sum per iteration" if job.stops_early else None,
         "stamp": stamp,
     }
     if job.dp is not None:
@@ -188,11 +190,34 @@ def _guarantee(job: Job, meta: Mapping[str, Any], lost: Mapping[str, int], *, ma
             "No range of labels was declared: the coordinator learned each owner's smallest and largest label exactly, "
             "and every owner those of all together."
         )
+    yield from _about_rows_that_count(job, meta)
     if lost:
         yield (
             f"{len(lost)} of {len(job.owners)} owners were lost on the way: {', '.join(lost)}. Training went on "
             "without them. From sums before and after, the coordinator can tell about how many of their rows lie in "
             "each bin (with the squared loss exactly)."
+        )
+
+
+def _about_rows_that_count(job: Job, meta: Mapping[str, Any]) -> Iterator[str]:
+    if meta.get("weighted"):
+        each = ", and that of each class" * (job.class_weight == BALANCED)
+        yield f"Rows had weights: all parties learned the exact total weight of all owners' rows{each}."
+    if job.stops_early:
+        yield (
+            "Training stopped early: the coordinator learned the total weight of the rows that were watched and, after "
+            "every iteration, one number, the exact loss of all of them together. Its model says what they were "
+            "(learning_curve)."
+        )
+        if meta.get("lost_owners"):
+            yield (
+                "Losses from before and after an owner was lost are of different rows: their difference tells about "
+                "its rows, too."
+            )
+    if job.boosting.subsample < 1.0:
+        yield (
+            "Each tree was grown on a draw of rows. The draw is public, by the number of a row at its owner: it "
+            "protects nobody."
         )
 
 

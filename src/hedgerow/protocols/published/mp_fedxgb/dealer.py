@@ -17,7 +17,8 @@ from hedgerow.protocols.published.mp_fedxgb.job import DIVISION, MpFedXgbJob
 from hedgerow.protocols.published.mp_fedxgb.plan import Lane, Plan
 from hedgerow.protocols.shares.columns import drawn_masks, told_sizes
 from hedgerow.protocols.shares.messages import LevelDone
-from hedgerow.protocols.shares.supply import DealingOut, deal_ahead
+from hedgerow.protocols.shares.playing import deal_iterations
+from hedgerow.protocols.shares.supply import DealingOut
 from hedgerow.runtime.party import Party
 
 
@@ -25,8 +26,7 @@ def dealer(me: Party, job: MpFedXgbJob, done: int) -> None:
     """The dealer, from seeds to the last predictions."""
     plan = Plan.of(job, told_sizes(me, job))
     dealing = _Dealing(DealingOut(me, job.holders), plan, n_threads=job.boosting.n_threads)
-    stages = range(done * plan.n_stages, job.boosting.n_iterations * plan.n_stages)
-    deal_ahead(me, job.label_holder, LevelDone, stages, lambda number: dealing.deal(*divmod(number, plan.n_stages)))
+    deal_iterations(me, job, LevelDone, done, plan.n_stages, lambda n: dealing.deal(*divmod(n, plan.n_stages)))
 
 
 class _Dealing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,9 +37,12 @@ from hedgerow.protocols.shares.full_tree import divide
 from hedgerow.protocols.shares.playing import Player, begin, check_rows_kept, checked_labels
 from hedgerow.protocols.shares.supply import Sharing
 from hedgerow.protocols.vertical.common.agreement import check_table
+from hedgerow.protocols.vertical.common.drawing import ColumnRules, RowDraw
 from hedgerow.protocols.vertical.common.joint_forest import packed_columns
+from hedgerow.protocols.vertical.common.messages import Onward
 from hedgerow.protocols.vertical.common.parts import Target
 from hedgerow.protocols.vertical.common.shared_parts import PartialTree, SharedLeavesPart
+from hedgerow.protocols.vertical.common.watching import Watch, hear, watched_rows
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 
@@ -57,6 +60,7 @@ class Kept:
     scores: Array  # [1, rows] at the label holder
     perturbations: Array  # of the next tree; none if they are still to be drawn
     rounds: int
+    curve: tuple[float, ...] = ()  # of rows that the label holder watches: the metric after each tree
 
 
 def holder(me: Party, job: MpFedXgbJob, data: PartyData | None) -> SharedLeavesPart:
@@ -73,10 +77,7 @@ def holder(me: Party, job: MpFedXgbJob, data: PartyData | None) -> SharedLeavesP
     if me.attempt > 1:
         growing.take_up(kept or me.kept(0, Kept))
         growing.keep()  # in place of later trees, whose shares others may not have
-    for tree in growing.trees(done):
-        growing.grow(tree)
-        growing.keep()
-    return growing.part()
+    return growing.part(growing.train(done))
 
 
 class Labels:
@@ -84,12 +85,18 @@ class Labels:
 
     def __init__(self, party: str, job: MpFedXgbJob, data: PartyData) -> None:
         self._job, self._labels, self._classes = job, checked_labels(party, job, data), data.classes
-        self._n_threads = data.n_threads
+        self._n_threads, self._data = data.n_threads, data
+        self._watched = watched_rows(party, job, data)
+        self._draw = RowDraw(job.boosting, data.table.n_rows, self._watched)
+        self.watch: Watch | None = None
 
-    def begin(self, plan: Plan, columns: OneHotColumns) -> None:
+    def begin(self, me: Party, plan: Plan, columns: OneHotColumns) -> None:
         """Scores are those before the first tree."""
         loss, params = plan.scales.loss, self._job.boosting
-        base = plan.scales.base_score(self._labels, params)
+        bases = params.base_scores(loss, self._labels[self._draw.learned])
+        base = float(bases[0])
+        if self._watched is not None:
+            self.watch = Watch(self._job, loss, self._data, self._watched, bases, me, known=())
         packed = packed_columns(columns.codes, columns.features, self._n_threads)
         self._rows = Rows(
             packed, self._labels, None, loss, np.array([base]), plan.scales.quantiser, n_threads=self._n_threads
@@ -102,15 +109,19 @@ class Labels:
         """Of all rows: [1, rows]."""
         return self._rows.scores
 
-    def take_up(self, party: str, scores: Array) -> None:
+    def take_up(self, me: Party, kept: Kept) -> None:
         """Go on from the scores of an earlier attempt."""
-        check_rows_kept(party, scores.shape[1], self._rows.n_rows)
-        self._rows.scores[:] = scores
+        check_rows_kept(me.name, kept.scores.shape[1], self._rows.n_rows)
+        self._rows.scores[:] = kept.scores
+        if self._watched is not None:
+            loss, bases, n_done = self._scales.loss, np.array(self.target.base_scores), len(kept.curve)
+            self.watch = Watch(self._job, loss, self._data, self._watched, bases, me, n_done, known=kept.curve)
 
-    def gradients(self) -> Array:
-        """Gradients and hessians of all rows as words: [2, rows]."""
+    def gradients(self, tree: int) -> Array:
+        """Gradients and hessians of all rows as words: [2, rows]; 0 of rows that do not count in this tree."""
         self._rows.gradients()
-        return np.stack(self._scales.words(self._rows.gradients_packed[0]))
+        packed, counted = self._rows.gradients_packed[0], self._draw.for_iteration(tree)
+        return np.stack(self._scales.words(packed if counted is None else np.where(counted, packed, 0)))
 
     def add(self, values: Array) -> None:
         """Add a tree's values, 64-bit words with `fraction_bits` after the point, to the scores."""
@@ -139,8 +150,9 @@ class Growing(Player[MpFedXgbJob]):
         self._weights: list[Array] = []
         self._perturbations: Array = np.empty(0, np.uint64)
         self._rounds = self._other_rounds = 0  # of all trees; those beside the mesh's
+        self._rules = column_rules(job, [len(bins) for bins in plan.sizes.n_bins])
         if labels is not None:
-            labels.begin(plan, columns)
+            labels.begin(me, plan, columns)
 
     # --- attempts ----------------------------------------------------------------------------------------------------
 
@@ -148,7 +160,9 @@ class Growing(Player[MpFedXgbJob]):
         """What is needed to go on after the trees whose leaves have weights."""
         n_trees, scores = len(self._weights), np.empty((1, 0)) if self._labels is None else self._labels.scores
         trees, weights = tuple(self._trees[:n_trees]), tuple(self._weights)
-        self.me.keep(n_trees, Kept(trees, weights, scores, self._perturbations, self._rounds))
+        watch = None if self._labels is None else self._labels.watch
+        curve = () if watch is None else watch.curve
+        self.me.keep(n_trees, Kept(trees, weights, scores, self._perturbations, self._rounds, curve))
 
     def take_up(self, kept: Kept | None) -> None:
         """Go on from what an earlier attempt has kept."""
@@ -156,13 +170,33 @@ class Growing(Player[MpFedXgbJob]):
             self._trees, self._weights, self._perturbations = list(kept.trees), list(kept.weights), kept.perturbations
             self._other_rounds = self._rounds = kept.rounds
             if self._labels is not None:
-                self._labels.take_up(self.me.name, kept.scores)
+                self._labels.take_up(self.me, kept)
 
     # --- trees -------------------------------------------------------------------------------------------------------
+
+    def train(self, done: int) -> int:
+        """All trees after those that are done, or as many as rows that are watched are the better for; how many."""
+        for tree in self.trees(done):
+            if self.job.stops_early and tree and (n_kept := self._onward()):
+                return n_kept
+            self.grow(tree)
+            self.keep()
+        return self._onward() if self.job.stops_early else self.job.boosting.n_iterations
+
+    def _onward(self) -> int:
+        """The label holder says whether it goes on: 0 if it does, else how many trees are kept."""
+        watch = None if self._labels is None else self._labels.watch
+        if watch is None:
+            return hear(self.me, self.job)
+        n_kept = watch.tell(self.me, self.job)
+        self.me.send(self.job.dealer, Onward(n_kept))
+        return n_kept
 
     def grow(self, tree: int) -> None:
         """One tree."""
         plan = self._plan
+        if self._rules is not None:
+            self._rules.begin_tree(tree)
         y = self._shared_gradients(tree)
         levels: list[Ints] = []
         leaves: list[Array] = []
@@ -181,6 +215,8 @@ class Growing(Player[MpFedXgbJob]):
             values = self._predict(tree, weights)
         if self._labels is not None and values is not None:
             self._labels.add(values)
+            if self._labels.watch is not None:
+                self._labels.watch.see(self._labels.scores)
         self._weights.append(weights)
         self._perturbations = self._perturbations[:0]
         self._rounds = self.mesh.rounds + self._other_rounds
@@ -189,7 +225,7 @@ class Growing(Player[MpFedXgbJob]):
         """SHR: gradients and hessians of all rows, at the root."""
         sums, label = self._plan.scales.sums, Label(tree=tree)
         if self._labels is not None:
-            return self._sharing.share(self._labels.gradients(), sums, label).words
+            return self._sharing.share(self._labels.gradients(tree), sums, label).words
         return self._sharing.take(self.job.label_holder, (2, self._plan.n_rows), sums, label).words
 
     def _grow_level(self, tree: int, level: int, y: Array) -> tuple[Ints, Array]:
@@ -206,6 +242,10 @@ class Growing(Player[MpFedXgbJob]):
         n_nodes = len(y) // 2
         argmax = self._by_division if plan.argmax == DIVISION else self._by_fractions
         cut = argmax(tree, level, self._sums(level, histograms, _totals(y)), _totals(y).reshape(n_nodes, 2))
+        if self._rules is not None:
+            first = np.array([self._rules.first(party) for party in self.job.holders])
+            column = first[plan.owner_of_cut[cut]] + plan.all_cuts.column[cut]
+            self._rules.split(np.where(cut >= 0, column, -1))
         return cut, self._divided(tree, level, cut, y, b, shown)
 
     def _sums(self, level: int, histograms: Array, totals: Array) -> tuple[Array, Array, Array, Array]:
@@ -214,8 +254,16 @@ class Growing(Player[MpFedXgbJob]):
         left = cuts.left(histograms.reshape(-1, 2, histograms.shape[-1]))
         node = totals.reshape(-1, 2, 1)
         left += node * cuts.missing_left
+        if self._rules is not None:
+            self._rules.begin_level(len(left))
+            left *= self._allowed(self._rules)[:, None, : len(cuts.bin)]  # what has nothing on its left gains nothing
         right = node - left
         return left[:, 0], left[:, 1], right[:, 0], right[:, 1]
+
+    def _allowed(self, rules: ColumnRules) -> Bools:
+        """Which possible splits nodes of the level may have: [nodes or 1, splits]."""
+        by_party = zip(self.job.holders, self._plan.cuts_by_holder, strict=True)
+        return np.concatenate([rules.allowed(party)[:, cuts.column] for party, cuts in by_party], axis=1)
 
     # --- SecureArgmax ------------------------------------------------------------------------------------------------
 
@@ -451,8 +499,8 @@ class Growing(Player[MpFedXgbJob]):
             )
         return values
 
-    def part(self) -> SharedLeavesPart:
-        """Its part of the model."""
+    def part(self, n_trees: int) -> SharedLeavesPart:
+        """Its part of the model, with the first trees."""
         job, plan = self.job, self._plan
         meta = {
             "privacy": None,
@@ -462,6 +510,8 @@ class Growing(Player[MpFedXgbJob]):
             "gradient_bits": plan.scales.gradient_bits,
             "rounds": {"setup": 3, "training": self._rounds},
         }
+        if self._labels is not None and self._labels.watch is not None:
+            meta |= self._labels.watch.record
         return SharedLeavesPart(
             self.me.name,
             job.label_holder,
@@ -469,12 +519,20 @@ class Growing(Player[MpFedXgbJob]):
             job.NAME,
             job.run_id,
             self._columns.features,
-            tuple(self._trees),
-            tuple(self._weights),
+            tuple(self._trees[:n_trees]),
+            tuple(self._weights[:n_trees]),
             plan.descent.fraction_bits,
             None if self._labels is None else self._labels.target,
             meta,
         )
+
+
+def column_rules(job: MpFedXgbJob, n_columns: Sequence[int]) -> ColumnRules | None:
+    """What nodes may ask about, by the numbers of all holders' columns; None if they may ask about all."""
+    if not ColumnRules.matter(job.boosting):
+        return None
+    counts = dict(zip(job.holders, n_columns, strict=True))
+    return ColumnRules(job.NAME, job.boosting, {party: counts[party] for party in job.parties})
 
 
 def _totals(y: Array) -> Array:

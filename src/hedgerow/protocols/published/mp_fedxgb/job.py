@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.shares.job import SharesJob
@@ -17,6 +18,9 @@ class MpFedXgbJob(SharesJob):
     """Everything that the parties must agree on."""
 
     NAME = "vertical.mp_fedxgb"
+    ONLY = MappingProxyType(
+        {name: SharesJob.ONLY[name] for name in ("min_child_weight", "min_samples_leaf", "max_leaves")}
+    )
 
     argmax: str = option(
         FRACTIONS,

@@ -12,9 +12,23 @@ from hedgerow.protocols.published.mp_fedxgb.job import STAMP, MpFedXgbJob
 from hedgerow.protocols.shares.messages import ON_SHARES, SHARED_ROWS
 from hedgerow.protocols.shares.playing import NOT_ON_RAY, dealing, result, small
 from hedgerow.protocols.vertical.common import stating
-from hedgerow.protocols.vertical.common.messages import GoAhead, ReadyToTrain
+from hedgerow.protocols.vertical.common.messages import GoAhead, Onward, ReadyToTrain
 from hedgerow.runtime.protocol import DEALER, FEATURE_HOLDER, LABEL_HOLDER, Protocol, not_yet
 from hedgerow.statement import Statement
+
+_OPENS = "the published comparisons open what they compare, so checking children would show everybody's sums of"
+LACKS = {
+    "min_child_weight": f"{_OPENS} hessians",
+    "min_samples_leaf": f"{_OPENS} rows",
+    "max_leaf_nodes": "to order nodes of a level by gain, gains would have to be opened, which tell sums of labels",
+    "monotonic_cst": (
+        "below a constrained split leaf values are held within bounds that are quotients of sums of labels, and here "
+        "leaf values are shared and nobody may know them"
+    ),
+    "quantile": "a leaf's value would be a quantile of its rows' residuals, which no sums of shares tell; it is shared",
+    **not_yet("sample_weight class_weight classes levels many_levels warm_start"),
+}
+"""Features that it does not offer -> why not."""
 
 
 def statement(job: MpFedXgbJob, meta: Mapping[str, Any]) -> Statement:
@@ -35,6 +49,11 @@ def statement(job: MpFedXgbJob, meta: Mapping[str, Any]) -> Statement:
         "vertical.secret_shared opens none of this but the rows of leaves.",
         f"The model is not differentially private. Leaf values are shared; scores are opened to {holder} alone.",
     ]
+    if job.stops_early:
+        guarantee.append(
+            f"After each tree {holder} said whether it goes on, and in the end how many trees are kept; of the rows "
+            "that it watches nothing else was told."
+        )
     if job.first_layer_mask:
         guarantee.append(f"Roots of trees are split on columns of {holder} only, which removes none of the above.")
     facts = {
@@ -56,15 +75,11 @@ def statement(job: MpFedXgbJob, meta: Mapping[str, Any]) -> Statement:
 SPEC = Protocol(
     MpFedXgbJob,
     roles={LABEL_HOLDER: holder, FEATURE_HOLDER: holder, DEALER: dealing(dealer)},
-    messages=(ReadyToTrain, GoAhead, *ON_SHARES, *SHARED_ROWS, *messages.ALL),
+    messages=(ReadyToTrain, GoAhead, Onward, *ON_SHARES, *SHARED_ROWS, *messages.ALL),
     statement=statement,
     warmup=small,
     result=result,
     on_ray=NOT_ON_RAY,
     drawn=lambda _job: "how quotients on shares are rounded, and shares of leaves",
-    lacks=not_yet(
-        "early_stopping class_weight quantile many_levels colsample_bylevel interaction_cst "
-        "warm_start sample_weight classes levels subsample colsample_bytree max_features "
-        "monotonic_cst max_leaf_nodes min_child_weight min_samples_leaf"
-    ),
+    lacks=LACKS,
 )

@@ -24,6 +24,11 @@ first are there. The label holder runs TreeSHAP (`engine/contributions.py`) on i
 columns and the numbered columns of the others, so each column is one player however many handles ask about it, and
 everybody's contributions and the expected value add up to the score.
 
+Interactions, what two columns add to a score only together, go the same way; in step 4 comes instead
+
+    4  label holder -> feature holder   InteractionsOfColumns   for each row of the batch: what each two of its columns
+                                                                add together, and each with all others' together
+
 The numbers of step 3 are drawn anew for every run and carry no name. They hide less than it seems: handles are in the
 order of their owner's columns, so that with equal numbers side by side the order of the columns asked about shows.
 
@@ -34,7 +39,8 @@ as in vertical.scoring; and it calculates the contributions of each feature hold
 numbers. Feature holder: importances or contributions of its own columns. Behind importances it sees how much each of
 its splits reduced the loss, or how often it is asked, which follows from the labels. Contributions of its columns to a
 row depend on leaf values, hence on labels, and on which way the row goes at the other parties' splits on the same
-paths: rows that are alike in its own columns and differ in their contributions differ elsewhere.
+paths: rows that are alike in its own columns and differ in their contributions differ elsewhere. Interactions tell it
+the same in more numbers: which part of a contribution comes from its own columns alone, and which from others' as well.
 
 Honest but curious parties. Nothing is masked or randomised: whoever asks for explanations gives and gets this much in
 the clear. A privacy guarantee of the training covers them only as far as gains, covers and leaf values were calculated

@@ -65,4 +65,26 @@ class ContributionsOfColumns(Message, name="vertical.explaining.contributions_of
     values: Annotated[Float64s, Shape("n_rows", "n_columns", "n_outputs"), FINITE]  # columns by their numbers
 
 
-ALL = (ReadyToExplain, HandleGains, BeginExplaining, ColumnsOfHandles, AnswersToExplain, ContributionsOfColumns)
+@dataclass(frozen=True, slots=True)
+class InteractionsOfColumns(Message, name="vertical.explaining.interactions_of_columns", version=1):
+    """Label holder to feature holder: what each two of your columns add to the scores of a batch of rows together."""
+
+    discloses = Exact(
+        "for every row, what each two of the feature holder's own columns add to its scores only together, and each of "
+        "them together with all other parties' columns, which follows from the labels and from the ways that the row "
+        "goes elsewhere"
+    )
+    first_row: messages.FirstRow
+    # By number of column; behind the own columns one entry for those of all others together.
+    values: Annotated[Float64s, Shape("n_rows", "n_columns", "n_columns_and_others", "n_outputs"), FINITE]
+
+
+ALL = (
+    ReadyToExplain,
+    HandleGains,
+    BeginExplaining,
+    ColumnsOfHandles,
+    AnswersToExplain,
+    ContributionsOfColumns,
+    InteractionsOfColumns,
+)

@@ -1,4 +1,4 @@
-"""vertical.explaining: its job, its two roles, each for importances and for contributions, and what they end with."""
+"""vertical.explaining: its job, its two roles, each for importances and for rows, and what they end with."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hedgerow.crypto.csprng import SecureRandom
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.contributions import contributions
 from hedgerow.engine.dtypes import Bytes, Floats, Int32s, Ints
+from hedgerow.engine.interactions import interactions
 from hedgerow.engine.table import Table
 from hedgerow.errors import ProtocolError
 from hedgerow.protocols.services.explain import messages
@@ -22,11 +23,17 @@ from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData, option
 
 NAME = "vertical.explaining"
-IMPORTANCES, CONTRIBUTIONS = "importances", "contributions"
+IMPORTANCES, CONTRIBUTIONS, INTERACTIONS = "importances", "contributions", "interactions"
 BATCH_ROWS = 1 << 13
 """Fewer than for scoring: for each row a number per column goes back, and work and waiting overlap batch by batch."""
 BATCH_BYTES = 1 << 27
 """What the label holder calculates for a batch, 8 bytes per row, column and output, is at most this much."""
+
+OF_COLUMNS: dict[str, type[messages.ContributionsOfColumns | messages.InteractionsOfColumns]] = {
+    CONTRIBUTIONS: messages.ContributionsOfColumns,
+    INTERACTIONS: messages.InteractionsOfColumns,
+}
+"""What a feature holder gets for each batch of rows."""
 
 AHEAD = 2
 """Batches of answers that a feature holder sends before it waits for contributions: nobody waits for the network."""
@@ -43,8 +50,8 @@ class ExplainingJob(agreement.ServiceJob):
     what: str = option(
         CONTRIBUTIONS,
         "of columns",
-        one_of=(IMPORTANCES, CONTRIBUTIONS),
-        words=f"{IMPORTANCES!r} or {CONTRIBUTIONS!r}",
+        one_of=(IMPORTANCES, CONTRIBUTIONS, INTERACTIONS),
+        words=f"{IMPORTANCES!r}, {CONTRIBUTIONS!r} or {INTERACTIONS!r}",
     )
     kind: str = option("gain", "of importances: summed gains of splits, or their count", one_of=("gain", "count"))
     batch_rows: int = option(BATCH_ROWS, "rows in one message, at most", at_least=1)
@@ -82,10 +89,28 @@ class Contributions(AsJson):
     others: Mapping[str, Floats] = field(default_factory=dict)  # feature holder -> total [rows, outputs]; as above
 
 
+@dataclass(frozen=True, eq=False)
+class Interactions(AsJson):
+    """Per row, what each two own columns add to the raw scores only together, and each with all other parties' columns.
+
+    For each column the sum over its own party's columns and `elsewhere` is its contribution; so all parties' numbers
+    and the label holder's `expected` add up to the raw score.
+    """
+
+    KIND: ClassVar[str] = "interactions"
+
+    party: str
+    columns: tuple[str, ...]
+    values: Floats  # [rows, columns, columns, outputs]; symmetric, on the diagonal what a column adds by itself
+    elsewhere: Floats  # [rows, columns, outputs] with the columns of all other parties together
+    expected: Floats | None = None  # [outputs] the score before anything is known of a row; the label holder's only
+    others: Mapping[str, Floats] = field(default_factory=dict)  # feature holder -> its share of `elsewhere`; as above
+
+
 # --- feature holder --------------------------------------------------------------------------------------------------
 
 
-def feature_holder(me: Party, job: ExplainingJob, data: PartyData | None) -> Importances | Contributions:
+def feature_holder(me: Party, job: ExplainingJob, data: PartyData | None) -> Importances | Contributions | Interactions:
     """Learn what its own columns are worth."""
     whole, brought = agreement.own_part(me.name, job, data)
     part = agreement.as_feature_holder(whole, job)
@@ -95,7 +120,7 @@ def feature_holder(me: Party, job: ExplainingJob, data: PartyData | None) -> Imp
         return _own_importances(me, job, part)
     table = agreement.rows_of(part, brought.table)
     me.send(job.label_holder, messages.ReadyToExplain(table.n_rows, part.run_id, part.n_handles))
-    return _own_contributions(me, job, part, part.codes(table, brought.n_threads))
+    return _own_rows(me, job, part, part.codes(table, brought.n_threads))
 
 
 def _own_importances(me: Party, job: ExplainingJob, part: OwnerPart) -> Importances:
@@ -105,14 +130,18 @@ def _own_importances(me: Party, job: ExplainingJob, part: OwnerPart) -> Importan
     return Importances(me.name, _names(part.features), values)
 
 
-def _own_contributions(me: Party, job: ExplainingJob, part: OwnerPart, codes: Bytes) -> Contributions:
-    n_rows = codes.shape[1]
+def _own_rows(me: Party, job: ExplainingJob, part: OwnerPart, codes: Bytes) -> Contributions | Interactions:
+    """Answer for all rows, and take what the own columns add to the scores of each."""
+    n_rows, kind = codes.shape[1], OF_COLUMNS[job.what]
     begin = me.recv(job.label_holder, messages.BeginExplaining, n_rows=n_rows, most_batch_rows=job.batch_rows)
     batches: list[Floats] = []  # as they come: what is only announced takes no memory
     columns = np.zeros(0, np.int64)
     if part.n_handles:
         numbers, columns = opaque_numbers(part.questions.column, me.rng)
         me.send(job.label_holder, messages.ColumnsOfHandles(numbers))
+        sizes = {"n_columns": len(columns)}
+        if job.what == INTERACTIONS:
+            sizes["n_columns_and_others"] = len(columns) + 1
         starts = range(0, n_rows, begin.batch_rows)
         for k in range(len(starts) + AHEAD):
             if k < len(starts):
@@ -123,17 +152,27 @@ def _own_contributions(me: Party, job: ExplainingJob, part: OwnerPart, codes: By
                 batches.append(
                     me.recv(
                         job.label_holder,
-                        messages.ContributionsOfColumns,
+                        kind,
                         start=starts[k - AHEAD],
                         n_rows=min(begin.batch_rows, n_rows - starts[k - AHEAD]),
-                        n_columns=len(columns),
                         n_outputs=begin.n_outputs,
+                        **sizes,
                     ).values
                 )
-    values = np.zeros((n_rows, len(part.features), begin.n_outputs))
-    if batches:
-        values[:, columns] = np.concatenate(batches)
-    return Contributions(me.name, _names(part.features), values)
+    names, n_columns = _names(part.features), len(part.features)
+    found = np.concatenate(batches) if batches else None
+    if job.what == INTERACTIONS:
+        pairs, elsewhere = (
+            np.zeros((n_rows, n_columns, n_columns, begin.n_outputs)),
+            np.zeros((n_rows, n_columns, begin.n_outputs)),
+        )
+        if found is not None:
+            pairs[:, columns[:, None], columns], elsewhere[:, columns] = found[:, :, :-1], found[:, :, -1]
+        return Interactions(me.name, names, pairs, elsewhere)
+    values = np.zeros((n_rows, n_columns, begin.n_outputs))
+    if found is not None:
+        values[:, columns] = found
+    return Contributions(me.name, names, values)
 
 
 def opaque_numbers(column_of_handle: Int32s, random: SecureRandom) -> tuple[Ints, Ints]:
@@ -155,7 +194,7 @@ def opaque_numbers(column_of_handle: Int32s, random: SecureRandom) -> tuple[Ints
 # --- label holder ----------------------------------------------------------------------------------------------------
 
 
-def label_holder(me: Party, job: ExplainingJob, data: PartyData | None) -> Importances | Contributions:
+def label_holder(me: Party, job: ExplainingJob, data: PartyData | None) -> Importances | Contributions | Interactions:
     """Calculate for all, and tell each party what its own columns are worth."""
     whole, brought = agreement.own_part(me.name, job, data)
     part = agreement.as_label_holder(whole, job)
@@ -164,7 +203,8 @@ def label_holder(me: Party, job: ExplainingJob, data: PartyData | None) -> Impor
         return _all_importances(me, job, part)
     table = agreement.rows_of(part, brought.table)
     agreement.wait_for_all(me, job, messages.ReadyToExplain, part, table.n_rows)
-    return _all_contributions(me, job, part, table, brought.n_threads)
+    explain = _all_interactions if job.what == INTERACTIONS else _all_contributions
+    return explain(me, job, part, table, brought.n_threads)
 
 
 def _all_importances(me: Party, job: ExplainingJob, part: LabelHolderPart) -> Importances:
@@ -198,6 +238,32 @@ def _all_contributions(
             me.send(party, messages.ContributionsOfColumns(rows.start, theirs))
             others[party][rows] = theirs.sum(axis=1)  # all that is kept of them
     return Contributions(me.name, _names(part.features), own, expected, others)
+
+
+def _all_interactions(
+    me: Party, job: ExplainingJob, part: LabelHolderPart, table: Table, n_threads: int
+) -> Interactions:
+    """As for contributions; of a pair of columns of two parties each learns no more than sums over the other's."""
+    n_rows, n_outputs, n_own = table.n_rows, part.ensemble.n_outputs, part.n_own
+    width = 8 * (len(part.ensemble.features) + 1) ** 2 * n_outputs
+    batch_rows = min(job.batch_rows, max(BATCH_BYTES // width, 1))
+    me.send_all(job.feature_holders, messages.BeginExplaining(n_rows, batch_rows, n_outputs))
+    own_codes = part.codes(table, n_threads)
+    players, player_of_feature = _players(me, part)
+    own, elsewhere = np.empty((n_rows, n_own, n_own, n_outputs)), np.zeros((n_rows, n_own, n_outputs))
+    others = {party: np.zeros((n_rows, n_own, n_outputs)) for party in job.feature_holders}
+    expected = np.empty(0)
+    for rows, codes in agreement.answered(me, part, messages.AnswersToExplain, own_codes, batch_rows):
+        found = interactions(part.ensemble, codes, player_of_feature, n_threads)
+        own[rows], expected = found[:, :n_own, :n_own], found[0, -1, -1].copy()
+        for party, (first, last) in players.items():
+            within = found[:, first:last, first:last]
+            beyond = found[:, first:last].sum(axis=2) - within.sum(axis=2)
+            theirs = np.concatenate([within, beyond[:, :, None]], axis=2)
+            me.send(party, messages.InteractionsOfColumns(rows.start, theirs))
+            others[party][rows] = found[:, :n_own, first:last].sum(axis=2)  # all that is kept of them
+            elsewhere[rows] += others[party][rows]
+    return Interactions(me.name, _names(part.features), own, elsewhere, expected, others)
 
 
 def _players(me: Party, part: LabelHolderPart) -> tuple[dict[str, tuple[int, int]], Ints]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from hedgerow.codec import from_json
 from hedgerow.protocols.services.explain import messages, roles
-from hedgerow.protocols.services.explain.roles import IMPORTANCES, NAME, ExplainingJob
+from hedgerow.protocols.services.explain.roles import IMPORTANCES, INTERACTIONS, NAME, ExplainingJob
 from hedgerow.protocols.vertical.common import stating
 from hedgerow.protocols.vertical.common.agreement import warmup
 from hedgerow.protocols.vertical.common.parts import part_from_dict
@@ -25,6 +25,10 @@ ABOUT_CONTRIBUTIONS = (
     "numbers instead of names, and kept only their sums. A feature holder learned what its columns add to the scores "
     "of every row. That follows from the labels, and from the ways that the row goes at other parties' splits."
 )
+ABOUT_INTERACTIONS = (
+    "Of interactions it learned, beyond what its columns add alone, what each two of its columns add together, and "
+    "each of them with all other parties' columns together."
+)
 NOT_COVERED = (
     "what explanations tell to those who get to see them",
     (
@@ -39,15 +43,17 @@ def statement(job: ExplainingJob, meta: Mapping[str, Any]) -> Statement:
     """In words and as facts. `meta` may say under "n_rows" how many rows were explained."""
     of_model = job.what == IMPORTANCES
     n_rows = meta.get("n_rows")
-    what = "the importances" if of_model else "the contributions"
+    what = f"the {job.what}"
+    total = "the total of its own columns with each" if job.what == INTERACTIONS else "the total of each"
     told = (
-        f"Each party has {what} of its own columns; {job.label_holder} also has the total of each other party. No name "
+        f"Each party has {what} of its own columns; {job.label_holder} also has {total} other party. No name "
         "of a column, no threshold and no level left its owner."
     )
     guarantee = (
         f"{job.what.capitalize()} were calculated by {len(job.parties)} parties"
         + ("." if of_model or n_rows is None else f", for {n_rows:,} rows."),
         ABOUT_IMPORTANCES if of_model else ABOUT_CONTRIBUTIONS.format(job.label_holder),
+        *((ABOUT_INTERACTIONS,) if job.what == INTERACTIONS else ()),
         told,
     )
     facts = {
@@ -75,6 +81,6 @@ SPEC = Protocol(
     messages=messages.ALL,
     statement=statement,
     warmup=rehearsal,
-    result=partial(from_json, roles.Importances | roles.Contributions),
+    result=partial(from_json, roles.Importances | roles.Contributions | roles.Interactions),
     part=part_from_dict,
 )

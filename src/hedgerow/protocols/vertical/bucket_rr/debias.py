@@ -41,6 +41,7 @@ import numpy as np
 
 from hedgerow.compiling import kernel
 from hedgerow.engine.binning import BinMapper
+from hedgerow.engine.boosting import BestRound, find_metric
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, Scores
 from hedgerow.engine.ensemble import Ensemble, Tree
 from hedgerow.engine.feature_choice import FeatureChoice
@@ -54,6 +55,7 @@ from hedgerow.errors import InvalidParameter
 from hedgerow.protocols.vertical.bucket_rr import soft_nodes
 from hedgerow.protocols.vertical.bucket_rr.soft_nodes import Bench, Randomised
 from hedgerow.protocols.vertical.bucket_rr.soft_rows import LeafSums, SoftSetup, number_leaves, piece_bounds, run_over
+from hedgerow.protocols.vertical.common.drawing import RowDraw
 
 DOUBT = 3.0
 """What a split of a randomised column must gain before it counts, where codes tell next to nothing: a question that
@@ -73,8 +75,15 @@ def check_debiased(params: BoostingParams, name: str) -> None:
     """InvalidParameter for what trees from shares do not know."""
     if params.max_depth is None or params.max_depth > DEEPEST:
         raise InvalidParameter(f"{name}: debias=True needs max_depth from 1 to {DEEPEST}, got {params.max_depth}")
-    if params.subsample < 1:
-        raise InvalidParameter(f"{name}: subsample goes with debias=False only, got {params.subsample}")
+    if params.monotone is not None:
+        raise InvalidParameter(
+            f"{name}: monotonic_cst goes with debias=False only, got {params.monotone}; leaves that share rows have "
+            "values that are found together, and these do not keep to an order"
+        )
+    if params.loss in ("absolute", "quantile"):
+        raise InvalidParameter(
+            f"{name}: the {params.loss} loss goes with debias=False only: nobody knows which rows are in a leaf"
+        )
     if params.min_samples_leaf > 1:
         raise InvalidParameter(
             f"{name}: min_samples_leaf goes with debias=False only, got {params.min_samples_leaf}; nobody knows which "
@@ -88,6 +97,8 @@ def train_debiased(
     codes: Bytes,
     y: Floats,
     *,
+    weight: Floats | None = None,
+    watched: Ints | None = None,
     keep: Floats,
     n_codes: Ints,
     on_trees: Callable[[Ensemble, SoftRowsLike], None] | None = None,
@@ -101,41 +112,58 @@ def train_debiased(
     A code that was not kept is any other of the n_codes[f] with equal probability. keep = 1 for exact features. What
     `on_trees` gets after each iteration are the model, whose trees are `init` of a training that goes on from there,
     and the rows, whose `scores` are. With a `backend`, rows are in actors of Ray.
+
+    Rows that are `watched`, and those that are not drawn for an iteration, are there by shares as all others, with
+    weight 0: whether the watched ones improve is judged by the buckets that there are.
     """
     check_debiased(params, "training")
-    loss = params.loss_for(y)
-    bases = params.base_scores(loss, y)
+    draw = RowDraw(params, len(y), None if watched is None else np.isin(np.arange(len(y)), watched))
+    learned, own = y[draw.learned], None if weight is None else weight[draw.learned]
+    loss = params.loss_for(learned if own is None else learned[own > 0])
+    bases = params.base_scores(loss, learned, own)
     ensemble = Ensemble(mapper, loss.name, bases, trees=init)
-    quantiser = Quantiser.for_job(loss, float(len(y)), n_rows=len(y), gradient_bits=params.gradient_bits)
-    rules = split_rules(params, loss, quantiser, weighted=False)
+    quantiser = Quantiser.for_rows(loss, len(learned), own, gradient_bits=params.gradient_bits)
+    rules = split_rules(params, loss, quantiser, weighted=weight is not None)
+    best = None if watched is None else BestRound(params, find_metric(params.eval_metric, loss))
     features = randomised_features(codes, np.asarray(keep, np.float64), np.asarray(n_codes, np.int64))
     setup = SoftSetup(
         mapper, loss, bases, quantiser, features.place >= 0, params.max_depth or DEEPEST,
         tuple(piece_bounds(len(y))), n_threads,
     )  # fmt: skip
-    with _placed(setup, codes, y, backend) as rows:
+    with _placed(setup, codes, y, weight, backend) as rows:
         if scores is not None:
             rows.set_scores(scores)
         grower = _SoftGrower(params, mapper, rows, rules, features, n_threads)
         for iteration in range(ensemble.n_iterations, params.n_iterations):
             rows.gradients()
+            if (counted := draw.for_iteration(iteration)) is not None:
+                rows.count_only(counted)
             for output in range(loss.n_outputs):
                 tree = grower.grow(iteration * loss.n_outputs + output, output)
                 ensemble.append(tree, checked=True)
             if on_trees is not None:
                 on_trees(ensemble, rows)
+            if best is not None and watched is not None:
+                raw = rows.scores[:, watched].T.astype(np.float64) + bases
+                best.see(best.metric(loss, y[watched], raw, None if weight is None else weight[watched]))
+                if best.wants_to_stop:
+                    break
+    if best is None or best.best_iteration is None:
+        return ensemble
+    ensemble = ensemble.truncated(best.best_iteration + 1)
+    ensemble.meta |= {"learning_curve": {best.metric.name: best.curve}, "best_iteration": best.best_iteration}
     return ensemble
 
 
 def _placed(
-    setup: SoftSetup, codes: Bytes, labels: Floats, backend: RayBackend | None
+    setup: SoftSetup, codes: Bytes, labels: Floats, weight: Floats | None, backend: RayBackend | None
 ) -> AbstractContextManager[SoftRowsLike]:
     """Rows here; or in actors, for as long as the block lasts."""
     if backend is None:
-        return nullcontext(setup.rows(codes, labels, setup.bounds, bundle=True))
+        return nullcontext(setup.rows(codes, labels, weight, setup.bounds, bundle=True))
     from hedgerow.protocols.vertical.bucket_rr.on_ray import soft_rows_on_ray
 
-    return soft_rows_on_ray(backend, setup, codes, labels)
+    return soft_rows_on_ray(backend, setup, codes, labels, weight)
 
 
 def randomised_features(codes: Bytes, keep: Floats, n_codes: Ints) -> Randomised:
@@ -186,6 +214,10 @@ class SoftRowsLike(Protocol):
 
     def gradients(self) -> None:
         """Quantise the gradients of every output from the present scores."""
+        ...
+
+    def count_only(self, counted: Bools) -> None:
+        """The gradients of all other rows are 0, until there are new ones."""
         ...
 
     def start_soft(self, output: int) -> None:

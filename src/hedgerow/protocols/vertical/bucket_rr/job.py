@@ -68,6 +68,7 @@ class Job(WithSchema, VerticalJob):
     """Everything that the parties must agree on."""
 
     NAME = NAME
+    BY_COLUMN = True
 
     epsilon: float | None = option(
         None,
@@ -174,7 +175,9 @@ class Job(WithSchema, VerticalJob):
             self,
             parties=("a", "b"),
             label_holder="a",
-            boosting=replace(self.boosting, n_iterations=2),
+            boosting=replace(
+                self.boosting, n_iterations=2, monotone=None, interaction=None, early_stopping_rounds=None
+            ),
             buckets=max(self.buckets, 4),
             edges=PRIVATE if is_private else QUANTILE,
             schema=Schema.from_public(levels={"level": list(LEVELS)}) if is_private else None,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from hedgerow.engine.binning import BinMapper, FeatureBins
-from hedgerow.engine.boosting import boost, check_rules, start_model, train
+from hedgerow.engine.boosting import EvalSet, TrainingResult, boost, check_rules, start_model, train
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, Scores
 from hedgerow.engine.ensemble import Ensemble, TreeStack
-from hedgerow.engine.losses import BoostingParams, Quantiser
+from hedgerow.engine.losses import BoostingParams, Quantiser, check_weight
 from hedgerow.engine.rows_ray.cluster import RayBackend
 from hedgerow.engine.rows_ray.placing import placed_rows
 from hedgerow.engine.rows_ray.rows import RayRows
@@ -24,7 +24,9 @@ from hedgerow.protocols.vertical.bucket_rr.cache import Kept, Shelf
 from hedgerow.protocols.vertical.bucket_rr.debias import SoftRowsLike, train_debiased
 from hedgerow.protocols.vertical.bucket_rr.job import NAME, Job
 from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table, fitted
+from hedgerow.protocols.vertical.common.drawing import ColumnRules
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, divide
+from hedgerow.protocols.vertical.common.watching import watched_rows
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 
@@ -37,7 +39,8 @@ def label_holder(me: Party, job: Job, brought: PartyData | None) -> LabelHolderP
     expected = [job.expected(me.name, column.name) for column in data.table.columns]
     data, counts = fitted(me, job, data, expected, classes=job.listed_classes, on_bad_rows=job.on_bad_rows)
     rows, labels = _that_count(data, counts)
-    params = _params(job, data, labels)
+    learned, watched, weight = _that_are_learned(me.name, job, data, rows)
+    params = _params(job, data, labels[learned])
     shelf = None if job.cache is None else Shelf(me.name, job.cache, job, data.table.n_rows)
     kept: dict[str, Kept | None] = {}
     if shelf is not None and job.transfer == "once":
@@ -48,7 +51,8 @@ def label_holder(me: Party, job: Job, brought: PartyData | None) -> LabelHolderP
         has = "" if transfer is None else transfer.transfer_id
         me.send(party, messages.HaveTransfer(has if received is None else messages.OF_THIS_RUN))
     n_columns = begin_as_label_holder(me, job, data)
-    table = data.table if rows is None else data.table.taken(rows)
+    known = np.arange(data.table.n_rows) if rows is None else rows
+    table = data.table if rows is None and watched is None else data.table.taken(known[learned])
     own = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)  # while the others randomise
     own_codes = own.transform(data.table, data.n_threads)
     if received is None:
@@ -60,7 +64,8 @@ def label_holder(me: Party, job: Job, brought: PartyData | None) -> LabelHolderP
     pool = _Pool.of(job, own, own_codes, foreign, data.n_threads)
     if rows is not None:
         pool = replace(pool, codes=np.ascontiguousarray(pool.codes[:, rows]))
-    ensemble = _train(me, job, params, pool, labels, data.backend)
+    _check_columns(job, n_columns, foreign)
+    ensemble = _train(me, job, params, pool, _Labels(labels, weight, learned, watched), data.backend)
     ensemble.classes = data.classes if job.task == "classification" else None
     transfers = {party: buckets.about_transfer(job, theirs.kinds, theirs.history) for party, theirs in foreign.items()}
     ensemble.meta |= {"rounds": {"setup": 3 if kept else 2, "training": 0}, "transfers": transfers}
@@ -80,6 +85,37 @@ def _that_count(data: PartyData, counts: Bools) -> tuple[Ints | None, Floats]:
     if not counts.any():
         return np.zeros(1, np.int64), np.nan_to_num(labels[:1])
     return np.flatnonzero(counts), labels[counts]
+
+
+def _that_are_learned(
+    party: str, job: Job, data: PartyData, rows: Ints | None
+) -> tuple[Ints | slice, Ints | None, Floats | None]:
+    """Of rows that have a label: which are learned from, which are watched for early stopping, and their weights.
+
+    If the rows to watch or to learn from have no label at all, none is watched, and training goes to its end.
+    """
+    weight = data.weight
+    if weight is not None:
+        check_weight(party, weight, data.table.n_rows)
+        weight = weight if rows is None else weight[rows]
+        weight = weight if weight.any() else None  # of rows that have a label nobody counts
+    mask = watched_rows(party, job, data)
+    if mask is None:
+        return slice(None), None, weight
+    mask = mask if rows is None else mask[rows]
+    if mask.all() or not mask.any() or (weight is not None and not (weight[mask].any() and weight[~mask].any())):
+        return slice(None), None, weight
+    return np.flatnonzero(~mask), np.flatnonzero(mask), weight
+
+
+def _check_columns(job: Job, n_columns: Mapping[str, int], foreign: Mapping[str, _Foreign]) -> None:
+    """InvalidInput where columns have constraints by their numbers, and a party has left some of them out."""
+    for party, theirs in foreign.items() if ColumnRules.follow_splits(job.boosting) else ():
+        if len(theirs.kinds.n_values) < n_columns[party]:
+            raise InvalidInput(
+                f"{party}: sends {len(theirs.kinds.n_values)} of its {n_columns[party]} columns, because the others have "
+                "one bucket only; constraints go by the numbers of columns, so leave these columns out"
+            )
 
 
 def _params(job: Job, data: PartyData, labels: Floats) -> BoostingParams:
@@ -250,6 +286,19 @@ class _Pool:
         return cls(owners, BinMapper(tuple(features)), codes, keep, np.array(n_codes, np.int64))
 
 
+class _Labels(NamedTuple):
+    """Labels and weights of all rows of the pool, and which of them are learned from or watched."""
+
+    values: Floats
+    weight: Floats | None
+    learned: Ints | slice
+    watched: Ints | None
+
+    def of(self, rows: Ints | slice) -> tuple[Floats, Floats | None]:
+        """Labels and weights of some rows."""
+        return self.values[rows], None if self.weight is None else self.weight[rows]
+
+
 @dataclass(frozen=True)
 class Boosted:
     """What the label holder keeps after an iteration."""
@@ -260,12 +309,17 @@ class Boosted:
 
 
 def _train(
-    me: Party, job: Job, params: BoostingParams, pool: _Pool, labels: Floats, backend: RayBackend | None
+    me: Party, job: Job, params: BoostingParams, pool: _Pool, given: _Labels, backend: RayBackend | None
 ) -> Ensemble:
-    """All trees, or those that an earlier attempt has not kept: only the label holder has any."""
+    """All trees, or those that an earlier attempt has not kept: only the label holder has any.
+
+    With early stopping it begins anew: trees cost no message and nothing is drawn, so they are the same ones.
+    """
     before, n_trees = Boosted(), params.n_iterations
-    if me.attempt > 1 and me.checkpoints is not None and me.checkpoints.trees[-1]:
+    if me.attempt > 1 and me.checkpoints is not None and me.checkpoints.trees[-1] and given.watched is None:
         before = me.kept(None, Boosted) or before
+    labels, weight = given.of(given.learned)
+    codes = pool.codes if given.watched is None else np.ascontiguousarray(pool.codes[:, given.learned])
 
     def after(model: Ensemble, rows: SoftRowsLike | None) -> None:
         if me.checkpoints is not None:
@@ -282,14 +336,20 @@ def _train(
                 return init
             params = replace(params, n_iterations=n_trees - init.n_iterations)
         told: Any = SimpleNamespace(after_iteration=lambda model, *_: after(model, None))
+        sets = []
+        if given.watched is not None:
+            sets = [EvalSet("valid", np.ascontiguousarray(pool.codes[:, given.watched]), *given.of(given.watched))]
+        looking: dict[str, Any] = {"callbacks": [told], "eval_sets": sets, "eval_metric": params.eval_metric}
         if backend is None:
-            return train(params, pool.mapper, pool.codes, labels, callbacks=[told], init=init).ensemble
-        return _train_on_ray(backend, params, pool, labels, told, init)
+            return _recorded(train(params, pool.mapper, codes, labels, weight, **looking, init=init))
+        return _recorded(_train_on_ray(backend, params, pool.mapper, codes, (labels, weight), looking, init))
     return train_debiased(
         params,
         pool.mapper,
         pool.codes,
-        labels,
+        given.values,
+        weight=given.weight,
+        watched=given.watched,
         keep=pool.keep,
         n_codes=pool.n_codes,
         on_trees=after,
@@ -300,20 +360,35 @@ def _train(
     )
 
 
+def _recorded(result: TrainingResult) -> Ensemble:
+    """The model, which says how early stopping went."""
+    if result.best_iteration is not None:
+        curves = {name: list(curve) for name, curve in result.evals_log["valid"].items()}
+        result.ensemble.meta |= {"learning_curve": curves, "best_iteration": result.best_iteration}
+    return result.ensemble
+
+
 def _train_on_ray(
-    backend: RayBackend, params: BoostingParams, pool: _Pool, labels: Floats, told: Any, init: Ensemble | None
-) -> Ensemble:
+    backend: RayBackend,
+    params: BoostingParams,
+    mapper: BinMapper,
+    codes: Bytes,
+    labelled: tuple[Floats, Floats | None],
+    looking: dict[str, Any],
+    init: Ensemble | None,
+) -> TrainingResult:
     """The engine's trees, with own codes and received buckets in actors."""
-    check_rules(params, pool.mapper, labels)
-    loss = params.loss_for(labels)
-    ensemble = start_model(params, pool.mapper, loss, labels, None, init)
-    quantiser = Quantiser.for_rows(loss, len(labels), gradient_bits=params.gradient_bits)
+    labels, weight = labelled
+    check_rules(params, mapper, labels)
+    loss = params.loss_for(labels if weight is None else labels[weight > 0])
+    ensemble = start_model(params, mapper, loss, labels, weight, init)
+    quantiser = Quantiser.for_rows(loss, len(labels), weight, gradient_bits=params.gradient_bits)
     rules: dict[str, Any] = {"loss": loss, "base_scores": ensemble.base_scores, "quantiser": quantiser}
     placed = placed_rows(
-        backend, pool.mapper, pool.codes, labels, None, **rules, n_threads=params.n_threads, ensemble=ensemble,
+        backend, mapper, codes, labels, weight, **rules, n_threads=params.n_threads, ensemble=ensemble,
         counts_first=params.min_rows_per_sum > 1,
     )  # fmt: skip
     with placed as there:
         rows = cast("RayRows", there)
-        how: dict[str, Any] = {"weighted": False, "callbacks": [told], "after_iteration": rows.crew.settle}
-        return boost(params, loss, rows, ensemble, rows.add_tree, **how).ensemble
+        how: dict[str, Any] = {"weighted": weight is not None, **looking, "after_iteration": rows.crew.settle}
+        return boost(params, loss, rows, ensemble, rows.add_tree, **how)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from hedgerow.engine.binning import bin_counts
-from hedgerow.engine.dtypes import Bytes, Floats, Int32s, Ints, Scores
+from hedgerow.engine.dtypes import Bools, Bytes, Floats, Int32s, Ints, Scores
 from hedgerow.engine.histogram import Layout
 from hedgerow.engine.rows_ray.actors import CodedRows, Command, Crew, Holder, Own, used_cells
 from hedgerow.engine.rows_ray.cluster import RayBackend, connected, n_actors_of
@@ -49,6 +49,11 @@ class RaySoftRows:
     def gradients(self) -> None:
         """Quantise the gradients of every output from the present scores."""
         self._crew.queue("gradients")
+
+    def count_only(self, counted: Bools) -> None:
+        """The gradients of all other rows are 0, until there are new ones; every actor gets its own."""
+        limits = itertools.pairwise([*self._first_rows, self.n_rows])
+        self._crew.queue("count_only", counted=Own([counted[start:stop] for start, stop in limits]))
 
     def start_soft(self, output: int) -> None:
         """All rows stand at the root, entirely."""
@@ -103,13 +108,15 @@ def side_by_side(mine: list[Any], theirs: list[Any]) -> list[Any]:
 
 
 @contextmanager
-def soft_rows_on_ray(backend: RayBackend, setup: SoftSetup, codes: Bytes, labels: Floats) -> Iterator[RaySoftRows]:
+def soft_rows_on_ray(
+    backend: RayBackend, setup: SoftSetup, codes: Bytes, labels: Floats, weight: Floats | None = None
+) -> Iterator[RaySoftRows]:
     """Rows in actors, for as long as the block lasts, of which each holds a run of pieces."""
     with connected(backend) as ray:
         n_pieces = len(setup.bounds) - 1
         n_actors = min(n_actors_of(ray, backend), n_pieces)
         cuts = [setup.bounds[n_pieces * actor // n_actors] for actor in range(n_actors + 1)]
-        held = CodedRows(codes, labels, None, np.empty((0, 2), np.int64))
+        held = CodedRows(codes, labels, weight, np.empty((0, 2), np.int64))
         blocks = blocks_in_memory(ray, backend, held, cuts)
         with closing(Crew(ray, backend, n_actors)) as crew:
             crew.assign(blocks)

@@ -102,6 +102,7 @@ class SoftRows(Rows):
         packed: PackedColumns,
         codes: Bytes,
         labels: Floats,
+        weight: Floats | None,
         loss: Loss,
         base_scores: Floats,
         quantiser: Quantiser,
@@ -112,7 +113,7 @@ class SoftRows(Rows):
         n_threads: int,
     ) -> None:
         """`is_randomised` [features]; `bounds` of the pieces, as from `piece_bounds`."""
-        super().__init__(packed, labels, None, loss, base_scores, quantiser, n_threads=n_threads)
+        super().__init__(packed, labels, weight, loss, base_scores, quantiser, n_threads=n_threads)
         self._codes = Codes(np.ascontiguousarray(codes), packed.records)
         self._is_randomised = is_randomised
         self._bounds = np.array(bounds, np.int64)
@@ -129,6 +130,10 @@ class SoftRows(Rows):
     def set_scores(self, scores: Scores) -> None:
         """Stand as rows stood with these scores [outputs, rows]."""
         self.scores[:] = scores
+
+    def count_only(self, counted: Bools) -> None:
+        """The gradients of all other rows are 0, until there are new ones."""
+        self.gradients_packed[:, ~counted] = 0
 
     def start_soft(self, output: int) -> None:
         """All rows stand at the root, entirely."""
@@ -210,17 +215,19 @@ class SoftSetup:
 
     def load(self, source: Source, _state: None) -> SoftRows:
         """The rows of one block."""
-        codes, labels, _, pieces = source.read(self.mapper, self.n_threads)
+        codes, labels, weight, pieces = source.read(self.mapper, self.n_threads)
         first = int(pieces[0, 1])
         own = [bound - first for bound in self.bounds if first <= bound <= first + len(labels)]
-        return self.rows(codes, labels, own, bundle=False)
+        return self.rows(codes, labels, weight, own, bundle=False)
 
-    def rows(self, codes: Bytes, labels: Floats, bounds: Sequence[int], *, bundle: bool) -> SoftRows:
+    def rows(
+        self, codes: Bytes, labels: Floats, weight: Floats | None, bounds: Sequence[int], *, bundle: bool
+    ) -> SoftRows:
         """Rows of these codes, in these pieces; `bundle`: columns of few levels may share bytes."""
         packed = pack(codes, *bin_counts(self.mapper.features), bundle=bundle, n_threads=self.n_threads)
         how: dict[str, Any] = {"depth": self.depth, "bounds": bounds, "n_threads": self.n_threads}
         rules = (self.loss, self.base_scores, self.quantiser)
-        return SoftRows(packed, codes, labels, *rules, is_randomised=self.is_randomised.copy(), **how)
+        return SoftRows(packed, codes, labels, weight, *rules, is_randomised=self.is_randomised.copy(), **how)
 
 
 def run_over(team: Team, task: Callable[..., None], n_items: int, rest: tuple[Any, ...], updates: int) -> None:

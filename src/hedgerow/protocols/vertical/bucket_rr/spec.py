@@ -250,7 +250,6 @@ SPEC = Protocol(
         FEATURE_HOLDER: "it changes the buckets of its columns once and takes no part in the training",
     },
     drawn=lambda job: BUCKETS if job.is_noisy else EDGES if job.edges_mode == PRIVATE else job.cache and KEPT,
-    lacks=not_yet(
-        "early_stopping class_weight quantile colsample_bylevel interaction_cst warm_start sample_weight monotonic_cst"
-    ),
+    lacks=not_yet("warm_start"),
+    takes_weights=lambda _options: True,
 )

@@ -138,7 +138,9 @@ class VerticalJob(HoldersJob):
     """What all parties of a vertical training must agree on."""
 
     OPENS_SUMS: ClassVar[bool] = False  # of nodes whose rows all parties know, so that there may be a minimum of them
-    BY_COLUMN: ClassVar[bool] = False  # whether who compares splits knows by which column each is
+    BY_COLUMN: ClassVar[bool] = (
+        False  # whether the label holder knows all rows of nodes, and by which column they split
+    )
 
     task: str = option("classification", "what is predicted", one_of=TASKS, settled=True)
     boosting: BoostingParams = field(default_factory=BoostingParams)
@@ -151,11 +153,6 @@ class VerticalJob(HoldersJob):
             raise InvalidParameter(
                 f"{self.NAME}: monotonic_cst is not available where columns are split, got {self.boosting.monotone}"
             )
-        for parameter in ("interaction", "colsample_bylevel"):
-            if getattr(self.boosting, parameter) != getattr(BoostingParams(), parameter):
-                raise InvalidParameter(f"{self.NAME}: {parameter} is not available where columns are split")
-        if self.task == "regression" and self.boosting.loss not in ("squared", "poisson"):
-            raise InvalidParameter(f"{self.NAME}: the {self.boosting.loss} loss is not available, use squared_error")
         if self.boosting.min_rows_per_sum > 1 and not self.OPENS_SUMS:
             raise InvalidParameter(f"{self.NAME}: {NO_MIN_ROWS}, got {self.boosting.min_rows_per_sum}")
 
@@ -213,7 +210,7 @@ class OwnColumns:
         if data.part is not None:
             mapper = BinMapper(data.part.features)
         elif mapper is None:
-            seen = table if isinstance(learned, slice) else rows_of_table(table, learned)
+            seen = table if isinstance(learned, slice) else table.taken(learned)
             mapper = BinMapper.fit(seen, job.max_bins, n_threads=data.n_threads)
         self.features, self.n_rows, self.n_threads = mapper.features, table.n_rows, data.n_threads
         self.codes = mapper.transform(table, data.n_threads)
@@ -382,12 +379,6 @@ def trees_to_grow(me: Party, job: VerticalJob) -> int:
     """How many there will be, as the label holder tells it: one per iteration and class, of two classes one."""
     n_classes = me.recv(job.label_holder, Classes).n_classes if job.task == "classification" else 2
     return job.boosting.n_iterations * (1 if n_classes == 2 else n_classes)
-
-
-def rows_of_table(table: Table, rows: Ints) -> Table:
-    """Some rows of a table."""
-    columns = tuple(replace(column, values=column.values[rows]) for column in table.columns)
-    return replace(table, columns=columns, n_rows=len(rows))
 
 
 def check_rows(party: str, brings: int, label_holder: str, n_rows: int, advice: str = "") -> None:

@@ -537,8 +537,7 @@ class JointForest(ABC):
     @property
     def record(self) -> dict[str, Any]:
         """What the model says of its trees, where there is something to say."""
-        said = {} if self.course.watch is None else self.course.watch.record
-        return said if self.course.earlier is None else said | {"continues": self.course.earlier.run_id}
+        return {} if self.course.watch is None else self.course.watch.record
 
     @property
     def own_allowed(self) -> Bools | None:
@@ -728,6 +727,15 @@ class Asked:
     def handles_of(self, questions: Sequence[Question]) -> np.ndarray:
         """Those of some questions, new or not."""
         return np.array([self._handles.setdefault(each, len(self._handles)) for each in questions], np.int32)
+
+    @property
+    def n_handles(self) -> int:
+        """How many there are."""
+        return len(self._handles)
+
+    def forget_after(self, n_handles: int) -> None:
+        """Keep the first ones only."""
+        self._handles = dict(list(self._handles.items())[:n_handles])
 
     def questions(self) -> Questions:
         """All of them, by handle."""

@@ -59,7 +59,7 @@ class Classes(Message, name="vertical.classes", version=1):
 
 @dataclass(frozen=True, slots=True)
 class Onward(Message, name="vertical.onward", version=1):
-    """Label holder to feature holder, after each iteration of a training with early stopping: does it go on?"""
+    """Label holder to feature holder or dealer: with early stopping, after each iteration, does training go on?"""
 
     discloses = Result(
         "whether the scores of the label holder's validation rows still improve, and which iterations are kept"
@@ -69,7 +69,7 @@ class Onward(Message, name="vertical.onward", version=1):
 
 @dataclass(frozen=True, slots=True)
 class LearningRows(Message, name="vertical.learning_rows", version=1):
-    """Label holder to feature holders, where these have gradients: how many outputs there are, and which rows count.
+    """Label holder to feature holders: where these have gradients, how many outputs there are, and which rows count.
 
     A weight for each row, or none if all are 1; one bit for each row that is watched, or none without early stopping.
     """
@@ -86,7 +86,7 @@ class LearningRows(Message, name="vertical.learning_rows", version=1):
 
 @dataclass(frozen=True, slots=True)
 class PlaceOfColumns(Message, name="vertical.place_of_columns", version=1):
-    """Label holder to feature holder, where columns are drawn or have constraints: where its own stand among all."""
+    """Label holder to feature holder: where columns are drawn or have constraints, where its own stand among all."""
 
     discloses = Exact("how many columns all parties have together, and how many come before the receiver's")
     n_before: Annotated[int, Within(0, MOST_COLUMNS)]
@@ -95,7 +95,7 @@ class PlaceOfColumns(Message, name="vertical.place_of_columns", version=1):
 
 @dataclass(frozen=True, slots=True)
 class SplitColumns(Message, name="vertical.split_columns", version=1):
-    """Winner to label holder, and label holder to feature holder, where columns have constraints: who splits by what.
+    """Label holder or feature holder to each other: where columns have constraints, who splits by what.
 
     The number of the column of each node in question, among all columns of the job, and -1 for a leaf.
     """

@@ -56,6 +56,16 @@ class Part:
     run_id: str
     features: tuple[FeatureBins, ...]  # its own columns, as they were binned for training
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of its own columns."""
+        return tuple(feature.name for feature in self.features)
+
+    @property
+    def asked_columns(self) -> frozenset[int]:
+        """Those of its own columns that some split asks about."""
+        raise NotImplementedError
+
     def read(self, X: Any, where: str) -> Table:
         """A table with this party's columns, found by name where there are names."""
         return read_table(X, like=self.features, where=where)
@@ -213,6 +223,11 @@ class OwnerPart(Part):
         """Questions that this party answers."""
         return self.questions.n_handles
 
+    @property
+    def asked_columns(self) -> frozenset[int]:
+        """Columns that some question is about."""
+        return frozenset(self.questions.column.tolist())
+
     def goes_right(self) -> Bytes:
         """By handle and code of its column: 1 if that code goes right, uint8 [handles, 256]."""
         q = self.questions
@@ -278,6 +293,11 @@ class LabelHolderPart(Part):
     def n_own(self) -> int:
         """Columns of the label holder itself."""
         return len(self.ensemble.features) - sum(self.handles.values())
+
+    @property
+    def asked_columns(self) -> frozenset[int]:
+        """Own columns that some tree splits."""
+        return frozenset(j for tree in self.ensemble.trees for j in tree.feature.tolist() if 0 <= j < self.n_own)
 
     @property
     def meta(self) -> dict[str, Any]:

@@ -199,6 +199,11 @@ class SharedLeavesPart(Part):
         return len(self.trees)
 
     @property
+    def asked_columns(self) -> frozenset[int]:
+        """Own columns that some tree splits."""
+        return frozenset(j for tree in self.trees for j in tree.column.tolist() if j >= 0)
+
+    @property
     def missing_codes(self) -> tuple[int, ...]:
         """By column: the code of a missing value."""
         return tuple(feature.missing_code for feature in self.features)

@@ -71,14 +71,18 @@ class Watch:
         n_done: int = 0,
         look: Look = exactly,
         first: int = 0,
+        known: Sequence[float] | None = None,
     ) -> None:
-        """`n_done` iterations were kept before the run was broken off; `first` are those of an earlier model."""
+        """`n_done` iterations were kept before the run was broken off; `first` are those of an earlier model.
+
+        `known` is what was seen before, where the party does not keep it as a `ForestState`.
+        """
         rows = only(data, np.flatnonzero(watched))
         self._job, self._loss, self._rows, self._where, self._look = job, loss, rows, watched, look
         self._bases, self._first = np.asarray(base_scores, np.float64), first
         self._best = BestRound(job.boosting, find_metric(job.boosting.eval_metric, loss))
-        kept = None if me.attempt == 1 else me.kept(None, ForestState)
-        self._known = () if kept is None else kept.curve  # also of iterations that are to be repeated
+        kept = None if me.attempt == 1 or known is not None else me.kept(None, ForestState)
+        self._known = kept.curve if kept is not None else tuple(known or ())  # also of iterations to be repeated
         for value in self._known[:n_done]:
             self._best.see(value)
 

@@ -145,7 +145,8 @@ class HomomorphicJob(WithSchema, GradientsJob):
         """The loss as far as the job says it: of so many classes, or with a declared range of labels."""
         if self.task == "classification":
             return Loss("logistic") if n_classes == 2 else Loss("softmax", n_classes)
-        return Loss(self.boosting.loss, 1, self.boosting.label_range or (0.0, 1.0))
+        quantile = self.boosting.quantile if self.boosting.loss == "quantile" else 0.5
+        return Loss(self.boosting.loss, 1, self.boosting.label_range or (0.0, 1.0), quantile)
 
     def own_columns(self, party: str, table: Table) -> list[Column | None]:
         """What the schema says about the columns of a feature holder; with noise it must say something of all."""

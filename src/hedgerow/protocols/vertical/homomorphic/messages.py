@@ -79,7 +79,7 @@ class EncryptedSums(Message, name="vertical.homomorphic.encrypted_sums", version
 
 @dataclass(frozen=True, slots=True)
 class BinCounts(Message, name="vertical.homomorphic.bin_counts", version=1):
-    """Feature holder to label holder, with min_samples_leaf: of each such sum, how many rows it is over."""
+    """Feature holder to label holder: with min_samples_leaf, of each such sum, how many rows it is over."""
 
     discloses = Exact("how many rows there are in every bin of the feature holder's columns in every node")
     counts: Annotated[Int32s, Shape("n_summed", "n_sums"), Within(0, "n_rows")]
@@ -87,7 +87,7 @@ class BinCounts(Message, name="vertical.homomorphic.bin_counts", version=1):
 
 @dataclass(frozen=True, slots=True)
 class CountedRows(Message, name="vertical.homomorphic.counted_rows", version=1):
-    """Label holder to feature holders, once, where numbers of rows decide something: which rows count.
+    """Label holder to feature holders: which rows count, once, where numbers of rows decide something.
 
     One bit for each row that is watched, or none without early stopping.
     """

@@ -178,8 +178,9 @@ SPEC = Protocol(
         FEATURE_HOLDER: "gradients of all rows come to its machine for every tree; sums over its columns are quick",
     },
     drawn=lambda job: "noise for the gradients of rows" if job.has_noise else None,
-    lacks=not_yet(
-        "early_stopping class_weight quantile colsample_bylevel interaction_cst "
-        "warm_start sample_weight classes subsample colsample_bytree max_features monotonic_cst"
-    ),
+    lacks={
+        **not_yet("warm_start"),
+        "class_weight": "feature holders need the weights of rows, and a weight that was made from a label tells it",
+        "quantile": "the value of a leaf would be a quantile of its rows' labels, and only noisy gradients are known",
+    },
 )

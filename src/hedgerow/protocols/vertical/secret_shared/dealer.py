@@ -7,11 +7,13 @@ import numpy as np
 from hedgerow.crypto.beaver import deal_private_product
 from hedgerow.crypto.dealing import Label
 from hedgerow.crypto.lifting import deal_gains
+from hedgerow.crypto.limits import deal_limited
 from hedgerow.crypto.ring import rows_times
 from hedgerow.crypto.shares import XOR8
 from hedgerow.crypto.tournament import deal_level
 from hedgerow.protocols.shares.columns import drawn_masks
-from hedgerow.protocols.shares.supply import DealingOut, deal_ahead
+from hedgerow.protocols.shares.playing import deal_iterations
+from hedgerow.protocols.shares.supply import DealingOut
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import LevelDone
 from hedgerow.protocols.vertical.secret_shared.shape import COLUMNS, HISTOGRAMS, SPLITS, Shape, received_shape
@@ -23,8 +25,8 @@ def dealer(me: Party, job: SecretSharedJob, done: int) -> None:
     shape = received_shape(me, job)
     shape.check_room(me.name, job.depth, sum(shape.bins))
     dealing = _Dealing(DealingOut(me, job.holders), job, shape)
-    levels = range(done * job.depth, job.boosting.n_iterations * job.depth)
-    deal_ahead(me, job.label_holder, LevelDone, levels, lambda number: dealing.deal(*divmod(number, job.depth)))
+    per_iteration = shape.n_outputs * job.depth
+    deal_iterations(me, job, LevelDone, done, per_iteration, lambda n: dealing.deal(*divmod(n, job.depth)))
 
 
 class _Dealing:
@@ -43,16 +45,24 @@ class _Dealing:
         with self._out.parcel(SPLITS, label) as step:
             deal_private_product(step, bits, XOR8, reader=0, others=self._others)
         for block in range(self._shape.n_blocks(level)):
+            self._deal_limits(label, self._shape.limits_lane(block))
             self._deal_tournament(label, self._shape.lane(block))
 
     def _deal_histograms(self, label: Label) -> None:
         """The mask B of two vectors for each family to the label holder, and A B to it and each owner."""
         shape, sums = self._shape, self._shape.scales.sums
         with self._out.parcel(HISTOGRAMS, label) as step:
-            b = step.mask((2 * shape.n_families(label.level), shape.n_rows), sums, (0,))
+            b = step.mask((shape.n_vectors(label.level), shape.n_rows), sums, (0,))
             products = rows_times(self._masks, b, n_threads=self._job.boosting.n_threads)
             for place in self._others:
                 step.share(np.ascontiguousarray(products[:, shape.matrices.of(place)]), sums, (0, place))
+
+    def _deal_limits(self, label: Label, lane: str) -> None:
+        shape, n_checks = self._shape, self._shape.limits.n_checks
+        if n_checks:
+            with self._out.parcel(lane, label) as step:
+                n = shape.block_nodes(label.level) * shape.n_candidates
+                deal_limited(step, n, n_checks, 2, shape.scales.sums)
 
     def _deal_tournament(self, label: Label, lane: str) -> None:
         scales, plan = self._shape.scales, self._shape.plan(label.level)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from hedgerow.errors import InvalidParameter
@@ -18,6 +19,8 @@ class SecretSharedJob(SharesJob):
     """Everything that the parties must agree on."""
 
     NAME = "vertical.secret_shared"
+    ONLY = MappingProxyType({})
+    REFITS_LEAVES = True
 
     disclosure: str = option(
         MINIMAL,

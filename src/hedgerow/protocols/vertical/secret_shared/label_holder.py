@@ -4,37 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 
-from hedgerow.crypto import limbs
 from hedgerow.crypto.beaver import PrivateMasks, hidden_input, private_product, take_as_reader
 from hedgerow.crypto.ring import rows_times
 from hedgerow.crypto.shares import XOR8, Array, as_bytes
 from hedgerow.engine.binning import BinMapper
-from hedgerow.engine.dtypes import Bytes, Floats, Ints, Scores
+from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints, Scores
 from hedgerow.engine.ensemble import Tree, TreeStack
 from hedgerow.engine.growth import LevelSplits
-from hedgerow.engine.splitting import MIN_GAIN, SplitRules
+from hedgerow.engine.losses import check_weight
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.protocols.shares.columns import BYTES_OF_CUTS, Cuts, children_of, masked_rows
 from hedgerow.protocols.shares.mesh import received
 from hedgerow.protocols.shares.playing import check_rows_kept, checked_labels
-from hedgerow.protocols.shares.scales import Scales
-from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table
-from hedgerow.protocols.vertical.common.joint_forest import (
-    ForeignSplits,
-    JointGrower,
-    JointRows,
-    mark_foreign_splits,
-    packed_columns,
-)
+from hedgerow.protocols.shares.scales import Weighing
+from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table, going_on
+from hedgerow.protocols.vertical.common.drawing import RowDraw
+from hedgerow.protocols.vertical.common.joint_forest import ForeignSplits
+from hedgerow.protocols.vertical.common.messages import MOST_CLASSES, Onward
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart
+from hedgerow.protocols.vertical.common.watching import Watch, watched_rows
 from hedgerow.protocols.vertical.secret_shared import messages
+from hedgerow.protocols.vertical.secret_shared.allowed import AllowedColumns
 from hedgerow.protocols.vertical.secret_shared.growing import Growing
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
-from hedgerow.protocols.vertical.secret_shared.shape import HISTOGRAMS, LABEL_HOLDERS, SPLITS, STOP, Shape
+from hedgerow.protocols.vertical.secret_shared.own_rows import OwnRows, renumbered, with_room_for
+from hedgerow.protocols.vertical.secret_shared.shape import (
+    HISTOGRAMS,
+    LABEL_HOLDERS,
+    SPLITS,
+    Shape,
+    shape_of,
+    tells_columns,
+)
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
 from hedgerow.runtime.resources import check_memory, check_room
@@ -42,32 +46,40 @@ from hedgerow.runtime.resources import check_memory, check_room
 
 @dataclass(frozen=True, eq=False)
 class KeptForest:
-    """The label holder's state after a tree: what it knows in the clear. Nothing in it is a share, or was dealt."""
+    """The label holder's state after an iteration: what it knows in the clear. None of it is a share, or was dealt."""
 
     trees: TreeStack  # as they were grown
     foreign: Ints  # as `ForeignSplits` has them
     scores: Scores
     rounds: int
     levels: int
+    curve: tuple[float, ...] = ()  # of rows that are watched: the metric of each iteration
 
 
 def label_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> LabelHolderPart:
     """The label holder, from its table to its part of the model."""
-    data = check_table(me.name, data)
-    labels = checked_labels(me.name, job, data)
+    data, earlier = going_on(me.name, check_table(me.name, data))
+    labels = checked_labels(me.name, job, data, most_classes=MOST_CLASSES)
+    watched = watched_rows(me.name, job, data)
+    draw = RowDraw(job.boosting, data.table.n_rows, _left_out(me.name, data, watched))
     table, trees = data.table, job.boosting
     check_memory(me.name, table.n_rows, len(table.columns), job.max_bins, trees.max_depth, trees.max_leaves)
-    mapper = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)
+    mapper = _own_bins(job, data, draw)
     done, kept = me.go_on(KeptForest, job)
     n_columns = begin_as_label_holder(me, job, data)
-    shape, cuts = _agreed_shape(me, job, table.n_rows, n_columns)
-    own = _OwnRows(job, shape.scales, mapper, data, labels)
-    forest = _Forest(me, job, data.n_threads, shape, cuts, own)
+    shape, cuts = _agreed_shape(me, job, data, draw, n_columns)
+    n_before = 0 if earlier is None else earlier.n_trees // shape.n_outputs
+    own = OwnRows(me.name, job, shape, mapper, data, labels, draw, n_before)
+    watch = None
+    if watched is not None:
+        curve = () if kept is None else kept.curve
+        loss, base_scores = shape.scales.loss, own.base_scores
+        watch = Watch(job, loss, data, watched, base_scores, me, done, first=n_before, known=curve)
+    forest = _Forest(me, job, data.n_threads, shape, cuts, own, watch, ForeignSplits(job.holders, me.name, earlier))
     if kept is not None:
         forest.take_up(kept)
-    for tree in forest.trees(done):
-        forest.grow(tree)
-        me.keep(tree + 1, forest.state)
+    n_trees = forest.train(done) * shape.n_outputs
+    forest.foreign.keep_first(n_trees)
     meta = {
         "privacy": None,
         "stamp": None,
@@ -77,11 +89,37 @@ def label_holder(me: Party, job: SecretSharedJob, data: PartyData | None) -> Lab
         "rounds": {"setup": 2, "training": forest.rounds},
         "levels": forest.levels,
     }
-    loss = shape.scales.loss
-    return forest.foreign.part(job, mapper.features, forest.grown, loss, [own.base_score], data.classes, meta)
+    meta |= {"weighted": True} if data.weight is not None else {}
+    meta |= {} if watch is None else watch.record
+    meta |= {} if earlier is None else {"continues": earlier.run_id}
+    loss, grown = shape.scales.loss, forest.grown[:n_trees]
+    return forest.foreign.part(job, mapper.features, grown, loss, own.base_scores, data.classes, meta)
 
 
-def _agreed_shape(me: Party, job: SecretSharedJob, n_rows: int, n_columns: Mapping[str, int]) -> tuple[Shape, Cuts]:
+def _left_out(party: str, data: PartyData, watched: Bools | None) -> Bools | None:
+    """Rows that nothing is learned from: those that are watched, and those of weight 0. None: there are none."""
+    if data.weight is None:
+        return watched
+    check_weight(party, data.weight, data.table.n_rows)
+    left_out = data.weight == 0 if watched is None else watched | (data.weight == 0)
+    if left_out.all():
+        raise InvalidInput(f"{party}: every sample_weight of rows to learn from is zero")
+    return left_out if left_out.any() else None
+
+
+def _own_bins(job: SecretSharedJob, data: PartyData, draw: RowDraw) -> BinMapper:
+    """Of its own columns: by the rows that are learned from, or as those of an earlier model."""
+    if data.part is not None:
+        return BinMapper(data.part.features)
+    seen, weight = data.table, data.weight
+    if not isinstance(draw.learned, slice):
+        seen, weight = seen.taken(draw.learned), None if weight is None else weight[draw.learned]
+    return BinMapper.fit(seen, job.max_bins, weight, data.n_threads)
+
+
+def _agreed_shape(
+    me: Party, job: SecretSharedJob, data: PartyData, draw: RowDraw, n_columns: Mapping[str, int]
+) -> tuple[Shape, Cuts]:
     """What all parties must know about each other's columns; the possible splits of all feature holders."""
     cuts, bins = [], []
     for party in job.feature_holders:
@@ -90,155 +128,29 @@ def _agreed_shape(me: Party, job: SecretSharedJob, n_rows: int, n_columns: Mappi
                 f"{party} says that it has {n_columns[party]} columns; a party may have {job.most_columns}"
             )
         columns = me.recv(party, messages.ColumnShapes, n_columns=n_columns[party], max_bins=job.max_bins)
-        n_bins, has_missing = columns.n_bins.tolist(), columns.has_missing.astype(np.bool_).tolist()
+        n_bins = columns.n_bins.tolist()
+        has_missing, has_levels = (each.astype(np.bool_).tolist() for each in (columns.has_missing, columns.has_levels))
         bins.append(masked_rows(n_bins, has_missing))
         check_room(me.name, BYTES_OF_CUTS * bins[-1], f"possible splits of {bins[-1]:,} bins of {party}")
-        cuts.append(Cuts.of(n_bins, has_missing))
+        cuts.append(Cuts.of(n_bins, has_missing, has_levels))
         if not bins[-1]:
             raise InvalidInput(f"{party}: no column has values in two bins, so there is nothing to split by")
-    candidates = tuple(len(each.bin) for each in cuts)
-    shape = Shape(n_rows, tuple(bins), candidates, Scales.of(job, n_rows))
+    n_classes = 2 if data.classes is None else max(len(data.classes), 2)
+    weighing = Weighing.of(job.loss(n_classes), None if data.weight is None else data.weight[draw.learned])
+    told = tells_columns(job)
+    sizes = messages.Sizes(
+        data.table.n_rows,
+        np.array(bins, np.int64),
+        np.array([len(each.bin) for each in cuts], np.int64),
+        n_classes,
+        *weighing,
+        np.array([n_columns[party] * told for party in job.holders], np.int64),
+        data.part.n_trees * told if data.part is not None else 0,
+    )
+    shape = shape_of(job, sizes)
     shape.check_room(me.name, job.depth, sum(bins))
-    message = messages.Sizes(n_rows, np.array(bins, np.int64), np.array(candidates, np.int64))
-    me.send_all((*job.feature_holders, job.dealer), message)
+    me.send_all((*job.feature_holders, job.dealer), sizes)
     return shape, Cuts.joined(cuts, bins)
-
-
-# --- what it knows in the clear --------------------------------------------------------------------------------------
-
-
-class _OwnRows:
-    """The label holder's rows, scores and trees, as the pooled engine has them."""
-
-    def __init__(
-        self, job: SecretSharedJob, scales: Scales, mapper: BinMapper, data: PartyData, labels: Floats
-    ) -> None:
-        params, loss, quantiser = scales.boosting(job.boosting), scales.loss, scales.quantiser
-        self.params = params
-        self.base_score = scales.base_score(labels, params)
-        packed = packed_columns(mapper.transform(data.table, data.n_threads), mapper.features, data.n_threads)
-        base = np.array([self.base_score])
-        self.rows = JointRows(packed, labels, None, loss, base, quantiser, n_threads=data.n_threads)
-        self.grower = JointGrower(self.rows, params, loss, quantiser, mapper.features)
-        self._rules = self.grower.split_rules
-        self._scales = scales
-
-    def begin_tree(self) -> None:
-        """All rows stand at the root of a new tree, with new gradients."""
-        self.rows.gradients()
-        self.rows.start_tree()
-        self.grower.begin()
-        self._gradients, self._hessians = self._scales.words(self.rows.gradients_packed[0])
-
-    def minus(self, nodes: range, masks: Array) -> Array:
-        """Gradients and hessians of the rows of some nodes, minus masks: [2 x nodes, rows]."""
-        out: Array = np.subtract(0, masks, dtype=masks.dtype)
-        for k, node in enumerate(nodes):
-            rows = self.rows.of_node(node)
-            out[2 * k, rows] += self._gradients[rows]
-            out[2 * k + 1, rows] += self._hessians[rows]
-        return out
-
-    def members(self) -> Bytes:
-        """Which rows each node has: one byte per row, [nodes, rows]."""
-        members = np.zeros((self.grower.n_active, self.rows.n_rows), np.uint8)
-        for node in range(len(members)):
-            members[node, self.rows.of_node(node)] = 1
-        return members
-
-    def totals(self) -> tuple[Array, Array]:
-        """Sums of gradients and hessians of each node, as words."""
-        return self._scales.words(self.grower.totals)
-
-    def candidates(self, splits: LevelSplits) -> tuple[Array, tuple[Array, Array]]:
-        """For each node the better of its own best split and stopping, which wins if they are equal.
-
-        Handles [nodes]; numerators and denominators [nodes, limbs].
-        """
-        scales = self._scales
-        numerators, denominators, handles = [], [], []
-        totals, lefts = self.grower.totals.tolist(), splits.left_sum.tolist()
-        for total, left, feature in zip(totals, lefts, splits.feature.tolist(), strict=True):
-            P, Q = stopping(scales, *_halves(total))
-            handle = STOP
-            if feature >= 0:
-                P_own, Q_own = _fraction_of_split(total, left, scales.lambda_int)
-                if P_own * Q > P * Q_own:
-                    P, Q, handle = P_own, Q_own, LABEL_HOLDERS
-            numerators.append(limbs.constant(P, scales.wide.limbs))
-            denominators.append(limbs.constant(Q, scales.wide.limbs))
-            handles.append(handle)
-        return np.array(handles, np.uint32), (np.stack(numerators), np.stack(denominators))
-
-    def divide(self, splits: LevelSplits, owner: Ints) -> None:
-        """Split the nodes that somebody won by the rows' sides."""
-        foreign = owner > 0
-        sums, _ = self.rows.sums_of_sides(foreign)
-        splits.gain[foreign] = _gains(self.grower.totals[foreign], sums[foreign, 0], self._rules)
-        mark_foreign_splits(splits, foreign, self.rows.spare_feature)
-        # The tournament has decided, without rounding; the engine must not decide otherwise in the last bit.
-        enough = max(np.nextafter(MIN_GAIN, np.inf), self.params.min_gain)
-        np.maximum(splits.gain, enough, out=splits.gain)
-        splits.feature[owner < 0] = -1
-        self.grower.divide(splits)
-
-
-def _halves(packed: int) -> tuple[int, int]:
-    return packed >> 32, packed & 0xFFFFFFFF
-
-
-def _fraction_of_split(total: int, left: int, lambda_int: int) -> tuple[int, int]:
-    """P = G_L^2 (H_R + lambda) + G_R^2 (H_L + lambda), Q = (H_L + lambda) (H_R + lambda)."""
-    (gradient, hessian), (gl, hl) = _halves(total), _halves(left)
-    dl, dr = hl + lambda_int, hessian - hl + lambda_int
-    return gl**2 * dr + (gradient - gl) ** 2 * dl, dl * dr
-
-
-def _gains(totals: Ints, lefts: Ints, rules: SplitRules) -> Floats:
-    """The engine's gain of splits whose sums are known."""
-    gradient, hessian = (totals >> 32) * rules.gradient_unit, (totals & 0xFFFFFFFF) * rules.hessian_unit
-    gl, hl = (lefts >> 32) * rules.gradient_unit, (lefts & 0xFFFFFFFF) * rules.hessian_unit
-    gr, dl, dr = gradient - gl, hl + rules.l2, hessian - hl + rules.l2
-    gains: Floats = (gl * gl * dr + gr * gr * dl) / (dl * dr) - gradient * gradient / (hessian + rules.l2)
-    return gains
-
-
-def stopping(scales: Scales, gradient: int, hessian: int) -> tuple[int, int]:
-    """(P, Q) of stopping at a node with these sums; a split is worth making if its own P / Q is larger.
-
-    A fraction that fits the ring and decides as the exact number does. Only the label holder knows the sums of nodes,
-    so only it can tell. A split is worth making if P / Q, its gain and what the node has already, reaches
-
-        T = G^2 / (H + lambda) + threshold
-
-    where `threshold` is the least gain, as the engine's 64-bit float says it: T by itself has up to 50 bits too many
-    for the ring. But every split of the node has Q = (H_L + lambda) (H_R + lambda) <= (H / 2 + lambda)^2 = B. So T may
-    be replaced by the next smaller fraction whose denominator is at most B: no split lies between the two, and the
-    comparison comes out as with T. If a gain of just the threshold is enough, as it is for the engine where somebody
-    asks for a least gain, the fraction must be smaller than T and not only at most T.
-
-    What is next to a fraction a / b among all with denominators up to B: c / d with a d - b c = 1 and d as large as it
-    may be (neighbours in a Farey sequence). Where the ring is too narrow for the next smaller fraction (gradients of
-    all rows at their bound, or a threshold beyond all gains), the next smaller one that it holds.
-    """
-    bounds, lambda_int = scales.bounds, scales.lambda_int
-    exact = Fraction(gradient**2, hessian + lambda_int) + scales.threshold
-    fits = min(bounds.largest_denominator, int(bounds.largest_numerator / exact))
-    # The engine asks for more than MIN_GAIN, but for no more than what somebody asked for.
-    enough = scales.threshold > Fraction(MIN_GAIN) * Fraction(2) ** scales.gradient_bits
-    below = next_below(exact, min((hessian + 2 * lambda_int) ** 2 // 4, fits), or_equal=not enough)
-    return below.numerator, below.denominator
-
-
-def next_below(value: Fraction, most: int, *, or_equal: bool) -> Fraction:
-    """The largest fraction below `value` (or equal to it, if that will do) whose denominator is at most `most`."""
-    near = value.limit_denominator(most)
-    if near < value or (or_equal and near == value):
-        return near
-    a, b = near.numerator, near.denominator
-    inverse = pow(a, -1, b) if b > 1 else 0
-    d = most - (most - inverse) % b
-    return Fraction((a * d - 1) // b, d)
 
 
 # --- trees -----------------------------------------------------------------------------------------------------------
@@ -248,13 +160,20 @@ class _Forest(Growing):
     """Grows trees together with the feature holders, and remembers whose each split is."""
 
     def __init__(
-        self, me: Party, job: SecretSharedJob, n_threads: int, shape: Shape, cuts: Cuts, own: _OwnRows
+        self,
+        me: Party,
+        job: SecretSharedJob,
+        n_threads: int,
+        shape: Shape,
+        cuts: Cuts,
+        own: OwnRows,
+        watch: Watch | None,
+        foreign: ForeignSplits,
     ) -> None:
         super().__init__(me, job, n_threads, shape)
-        self._cuts, self._own = cuts, own
+        self._cuts, self._own, self._watch, self.foreign = cuts, own, watch, foreign
         self._hidden = self._masked_columns()
         self.grown: list[Tree] = []  # as they were grown, without handles of foreign splits
-        self.foreign = ForeignSplits(job.holders, job.label_holder)
         self.levels = 0
         self._other_rounds = 0
 
@@ -273,17 +192,37 @@ class _Forest(Growing):
         """Of all levels together."""
         return self.mesh.rounds + self._other_rounds
 
+    def begin_iteration(self) -> None:
+        """New gradients of all outputs."""
+        self._own.begin_iteration(len(self.grown) // self.shape.n_outputs)
+
     def grow(self, tree: int) -> None:
         """One tree."""
-        self._own.begin_tree()
+        self._own.begin_tree(tree % self.shape.n_outputs)
         super().grow(tree)
         self.grown.append(self._own.grower.finish())
 
+    def keep(self, n_iterations: int) -> None:
+        """Trees and scores; and how the rows that are watched fare with them."""
+        if self._watch is not None:
+            self._watch.see(self._own.scores)
+        self.me.keep(n_iterations, self.state)
+
+    def onward(self) -> int:
+        """Tell all whether it goes on."""
+        if self._watch is None:
+            return 0
+        n_kept = self._watch.tell(self.me, self.job)
+        self.me.send(self.job.dealer, Onward(n_kept))
+        self._other_rounds += 1
+        return n_kept
+
     @property
     def state(self) -> KeptForest:
-        """After a tree."""
+        """After an iteration."""
         trees, foreign = TreeStack.of(self.grown), self.foreign.splits
-        return KeptForest(trees, foreign, self._own.rows.scores, self.rounds, self.levels)
+        curve = () if self._watch is None else self._watch.curve
+        return KeptForest(trees, foreign, self._own.scores, self.rounds, self.levels, curve)
 
     def take_up(self, kept: KeptForest) -> None:
         """Go on after the trees of an earlier attempt."""
@@ -300,45 +239,69 @@ class _Forest(Growing):
         members = np.packbits(own.members(), axis=1)
         made = self._send_input(level, members, masks)
         histograms = made if parents is None else children_of(parents, made)
-        splits = own.grower.best()
+        if self.allowed is not None:
+            self.allowed.begin_level(own.grower.n_active)
+        splits = own.grower.best(None if self.allowed is None else self.allowed.allowed(self.me.name))
         winners = self._play(level, histograms, splits)
         own.rows.sides[:] = 0
         own.rows.write_sides(np.where(winners == 0, splits.feature, -1), splits.goes_left)
-        self._ask_winners(winners, members, masks)
+        handles = self._ask_winners(winners, members, masks)
         self.levels += 1
         self._other_rounds += 1 + bool((winners > 0).any())
-        own.divide(splits, winners)
-        return histograms[winners >= 0]
+        gains = own.gains_of(splits, winners)
+        winners = self._with_room(winners, gains)
+        self._remember(winners, handles)
+        columns = splits.feature.copy()
+        own.divide(splits, winners, gains)
+        return self.go_on(level, winners, columns, histograms)
+
+    def _with_room(self, winners: Ints, gains: Floats) -> Ints:
+        """Whose each node is, once those are out for which there is no room; all are told which."""
+        room = self.room(winners)
+        kept = with_room_for(winners, gains, room)
+        if room is not None:
+            told = kept[winners >= 0] >= 0
+            self.me.send_all(self.job.feature_holders, messages.NodesKept(told.astype(np.uint8)))
+            self._other_rounds += 1
+        return kept
+
+    def _remember(self, winners: Ints, handles: Ints) -> None:
+        """Whose the level's splits are, and what they are called; their owners number what is kept alike."""
+        for place in range(1, len(self.job.holders)):
+            nodes = winners == place
+            handles[nodes] = renumbered(handles[nodes], self.foreign.n_handles_of(place))
+        foreign = winners > 0
+        self.foreign.add_level(len(self.grown), winners[foreign], handles[foreign])
 
     def _send_input(self, level: int, members: Bytes, masks: Mapping[int, PrivateMasks]) -> Array:
         """Masked gradients of left children and masked rows of all nodes; shares of their histograms."""
         shape, own, sums = self.shape, self._own, self.shape.scales.sums
         step = self.supply.step(HISTOGRAMS)
-        n_vectors = 2 * shape.n_families(level)
+        n_vectors, each = shape.n_vectors(level), shape.limits.n_vectors
         b = step.mask((n_vectors, shape.n_rows), sums, (0,)).words
         dealt = [step.share((n_vectors, n), sums, (0, place)).words for place, n in enumerate(shape.bins, start=1)]
         nodes = range(0, own.grower.n_active, 2)  # the root, or left children
-        b = b[: 2 * len(nodes)]
+        b = b[: each * len(nodes)]
         one = masks[1]
         rows = hidden_input(members, PrivateMasks(one.mine[: len(members)], one.z))
         for piece in shape.family_pieces(len(nodes)):
-            vectors = own.minus(nodes[piece.start // 2 : piece.stop // 2], b[piece])
+            vectors = own.minus(nodes[piece.start // each : piece.stop // each], b[piece])
             self.me.send_all(self.job.feature_holders, messages.LevelInput(as_bytes(vectors), as_bytes(rows)))
             rows = rows[:0]
         products = rows_times(self._hidden, b, n_threads=self.n_threads)
         products += np.concatenate(dealt, axis=1)[: len(b)]
-        return products.reshape(len(nodes), 2, -1)
+        return products.reshape(len(nodes), each, -1)
 
     def _play(self, level: int, histograms: Array, splits: LevelSplits) -> Ints:
         """Who won each node, as `Shape.owners`; the label holder only where it entered a split of its own."""
         shape, (mine, first) = self.shape, self._own.candidates(splits)
-        left = self._cuts.left(histograms)
-        gradient, hessian = (total[:, None] for total in self._own.totals())
-        gl = left[:, 0] + gradient * self._cuts.missing_left
-        hl = left[:, 1] + hessian * self._cuts.missing_left
-        handles = np.zeros((len(left), 1 + shape.n_candidates), np.uint32)
+        totals = self._own.totals()
+        left = np.moveaxis(self._cuts.left(histograms), 1, 0) + totals[:, :, None] * self._cuts.plus_all
+        if self.allowed is not None:
+            left *= self._allowed_cuts(self.allowed)
+        handles = np.zeros((len(mine), 1 + shape.n_candidates), np.uint32)
         handles[:, 0] = mine
-        won = self.play(level, np.stack([gl, hl, gradient - gl, hessian - hl]), first, handles)
+        won = self.play(level, left, totals, first, handles)
         own = won <= LABEL_HOLDERS
         if (won[own] != mine[own]).any():
             raise ProtocolError(
@@ -346,7 +309,13 @@ class _Forest(Growing):
             )
         return shape.owners(won)
 
-    def _ask_winners(self, winners: Ints, members: Bytes, masks: Mapping[int, PrivateMasks]) -> None:
+    def _allowed_cuts(self, allowed: AllowedColumns) -> Bools:
+        """Which possible splits of feature holders the nodes of the level may have: [nodes or 1, splits]."""
+        places = range(1, self.shape.n_holders)
+        of_party = [self._cuts.column[self.shape.candidates_of(place)] for place in places]
+        return np.concatenate([allowed.cuts_of(*each) for each in zip(places, of_party, strict=True)], axis=1)
+
+    def _ask_winners(self, winners: Ints, members: Bytes, masks: Mapping[int, PrivateMasks]) -> Ints:
         """Which way the rows go in nodes that others won, and what they call those splits."""
         rows, n_bytes = self._own.rows, self.shape.bytes_of_bits
         handles = np.zeros(len(winners), np.int64)
@@ -369,5 +338,4 @@ class _Forest(Growing):
             left = private_product(answer.hidden, answer.answers, theirs_of)
             right |= np.bitwise_or.reduce(members[nodes] & ~left, axis=0)
         rows.sides[:] |= np.unpackbits(right, count=rows.n_rows)
-        foreign = winners > 0
-        self.foreign.add_level(len(self.grown), winners[foreign], handles[foreign])
+        return handles

@@ -21,7 +21,7 @@ from hedgerow.errors import ProtocolError
 from hedgerow.protocols.shares.columns import Matrices
 from hedgerow.protocols.shares.job import MOST_ROWS
 from hedgerow.protocols.shares.mesh import blocks
-from hedgerow.protocols.shares.scales import Scales
+from hedgerow.protocols.shares.scales import Limits, Scales, Weighing
 from hedgerow.protocols.vertical.secret_shared.job import SecretSharedJob
 from hedgerow.protocols.vertical.secret_shared.messages import Sizes
 from hedgerow.runtime.party import Party
@@ -33,11 +33,12 @@ SMALL_GROUPS = (3, 4, 4)
 USUAL_GROUP = 6
 _DEALT_NUMBERS = 32  # for each possible split at a node (`crypto.lifting.deal_gains`)
 
+NO_LIMITS = Limits(0, 0)
 STOP, LABEL_HOLDERS = 0, 1
 """Handles: the node is a leaf; a split of the label holder's columns won. Those of feature holders come after."""
 
 COLUMNS, HISTOGRAMS, SPLITS = "columns", "histograms", "splits"
-"""Lanes of what is dealt; those of tournaments are `Shape.lane`."""
+"""Lanes of what is dealt; those of tournaments are `Shape.lane`, and of what goes before them `Shape.limits_lane`."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,14 @@ class Shape:
     bins: tuple[int, ...]  # of each feature holder: rows of its one-hot matrix
     candidates: tuple[int, ...]  # of each feature holder
     scales: Scales
+    limits: Limits = NO_LIMITS
+    n_columns: tuple[int, ...] = ()  # of each holder, where columns are drawn or kept apart
+    n_before: int = 0  # likewise: trees of an earlier training
+
+    @property
+    def n_outputs(self) -> int:
+        """Trees of an iteration."""
+        return self.scales.loss.n_outputs
 
     @property
     def n_holders(self) -> int:
@@ -90,7 +99,7 @@ class Shape:
 
     def check_room(self, party: str, depth: int, n_bins: int) -> None:
         """InvalidInput, naming the party, unless these bins, a level's rows and a block's possible splits fit."""
-        masked = (n_bins + 2 * self.n_families(depth - 1)) * self.n_rows * self.scales.sums.number_bytes
+        masked = (n_bins + self.n_vectors(depth - 1)) * self.n_rows * self.scales.sums.number_bytes
         dealt = _DEALT_NUMBERS * self.block_nodes(depth - 1) * self.n_candidates * self.scales.wide.number_bytes
         what = f"{n_bins:,} bins of {self.n_rows:,} rows, and {self.n_candidates:,} possible splits of others,"
         check_room(party, masked + dealt, what)
@@ -107,10 +116,15 @@ class Shape:
         """Nodes whose histograms are made: the root, then left children."""
         return 1 << max(level - 1, 0)
 
+    def n_vectors(self, level: int) -> int:
+        """Of all families: gradients, hessians, and rows where they count."""
+        return self.limits.n_vectors * self.n_families(level)
+
     def family_pieces(self, n_families: int) -> list[slice]:
-        """How the vectors of a level, two for each family, are cut into messages."""
-        pieces = blocks(n_families, 2 * self.scales.sums.number_bytes * self.n_rows)
-        return [slice(2 * piece.start, 2 * piece.stop) for piece in pieces]
+        """How the vectors of a level, two or three for each family, are cut into messages."""
+        each = self.limits.n_vectors
+        pieces = blocks(n_families, each * self.scales.sums.number_bytes * self.n_rows)
+        return [slice(each * piece.start, each * piece.stop) for piece in pieces]
 
     def block_nodes(self, level: int) -> int:
         """Nodes of a block."""
@@ -125,6 +139,11 @@ class Shape:
     def lane(block: int) -> str:
         """The lane of a block's tournament."""
         return f"tournament {block}"
+
+    @staticmethod
+    def limits_lane(block: int) -> str:
+        """The lane of what is checked before a block's tournament."""
+        return f"limits {block}"
 
     def plan(self, level: int) -> Plan:
         """The tournament of a block: few levels, and among those with as many the groups that send least.
@@ -144,7 +163,7 @@ class Shape:
 
     def n_parcels(self, level: int) -> int:
         """Messages that the dealer sends to each party: histograms, splits, and the steps of each block."""
-        steps = 1 + sum(1 for _ in self.plan(level).levels())
+        steps = 1 + bool(self.limits.n_checks) + sum(1 for _ in self.plan(level).levels())
         return 2 + self.n_blocks(level) * steps
 
 
@@ -159,6 +178,13 @@ def thrifty_groups(n: int, n_limbs: int) -> tuple[int, ...]:
     return min(enough, key=lambda groups: (sum(Plan(BLOCK_NODES, n, n_limbs, groups).openings()), groups))
 
 
+def tells_columns(job: SecretSharedJob) -> bool:
+    """Whether everybody must know how many columns the others have: they are drawn, or kept apart, by number."""
+    trees = job.boosting
+    shares = (trees.colsample_bytree, trees.colsample_bylevel, trees.colsample_bynode)
+    return min(shares) < 1.0 or trees.interaction is not None
+
+
 def received_shape(me: Party, job: SecretSharedJob, n_rows: int | None = None) -> Shape:
     """What the label holder says about sizes, to a party with this many rows; the dealer has none."""
     most_bins = job.most_columns * job.max_bins
@@ -168,13 +194,24 @@ def received_shape(me: Party, job: SecretSharedJob, n_rows: int | None = None) -
         least_rows=n_rows or 1,
         most_rows=n_rows or MOST_ROWS,
         n_others=len(job.feature_holders),
+        n_holders=len(job.holders),
         most_bins=most_bins,
         most_candidates=2 * most_bins,
     )
-    if not ((sizes.bins <= sizes.candidates) & (sizes.candidates < 2 * sizes.bins)).all():
+    if not ((sizes.bins <= sizes.candidates) & (sizes.candidates <= 2 * sizes.bins)).all():
         raise ProtocolError(
             f"{job.label_holder} speaks of {sizes.candidates.tolist()} possible splits of {sizes.bins.tolist()} bins, "
             "which no columns have"
         )
+    if bool(sizes.n_columns.all()) != tells_columns(job):
+        raise ProtocolError(f"{job.label_holder} says that parties have {sizes.n_columns.tolist()} columns")
+    return shape_of(job, sizes)
+
+
+def shape_of(job: SecretSharedJob, sizes: Sizes) -> Shape:
+    """What follows from the sizes."""
     bins, candidates = tuple(sizes.bins.tolist()), tuple(sizes.candidates.tolist())
-    return Shape(sizes.n_rows, bins, candidates, Scales.of(job, sizes.n_rows))
+    weighing = Weighing(sizes.n_units, sizes.unit_exponent)
+    scales = Scales.of(job, sizes.n_rows, weighing, sizes.n_classes)
+    columns = tuple(sizes.n_columns.tolist()) if tells_columns(job) else ()
+    return Shape(sizes.n_rows, bins, candidates, scales, scales.limits(job.boosting), columns, sizes.n_before)
