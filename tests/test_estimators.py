@@ -14,14 +14,13 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter, InvalidType, ModelFileError
+from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter, ModelFileError
 from hedgerow.estimators.inputs import check_values
 from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor, load_model
 
@@ -131,12 +130,13 @@ BAD_FITS: dict[str, tuple[type[HedgerowError], str, Callable[[], Any]]] = {
         "column 'x1' holds text",
         lambda: fit(np.array([[1.0, "a"], [2.0, "b"]], dtype=object), [0, 1]),
     ),
-    "dates": (
+    "dates that are levels": (
         InvalidInput,
-        "column 'when' has dtype datetime64",
-        lambda: fit(pd.DataFrame({"when": pd.to_datetime(["2020", "2021"])}), [0, 1]),
+        "column 'when' holds dates, times or durations, which are numbers here",
+        lambda: BoostedTreesClassifier(categorical_features=["when"]).fit(
+            pd.DataFrame({"when": pd.to_datetime(["2020", "2021"])}), [0, 1]
+        ),
     ),
-    "sparse": (InvalidType, "densify", lambda: fit(sparse.csr_array(np.eye(3)), [0, 1, 0])),
     "no rows": (InvalidInput, r"0 sample\(s\)", lambda: fit(np.empty((0, 2)), [])),
     "one row": (InvalidInput, "n_samples = 1", lambda: BoostedTreesRegressor().fit([[1.0]], [1.0])),
     "a constant table": (InvalidInput, "all 2 columns of X are constant", lambda: fit(np.ones((4, 2)), [0, 1, 0, 1])),

@@ -4,6 +4,7 @@ import json
 import math
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -82,7 +83,7 @@ def test_any_bounds_survive_json(bounds):
         ({"bounds": {"a": (0, 1)}, "levels": {"a": ["x"]}}, "'a' has bounds and levels"),
         ({"levels": {"a": []}}, "'a' must have 1 to 255 levels, got 0"),
         ({"levels": {"a": range(256)}}, "'a' must have 1 to 255 levels, got 256"),
-        ({"levels": {"a": "xyz"}}, "must be a list, got the text 'xyz'"),
+        ({"levels": {"a": "xyz"}}, "must be a list, 'hash' or a number of groups, got 'xyz'"),
         ({"levels": {"a": ["x", 1]}}, "all text or all numbers"),
         ({"levels": {"a": ["x", "x"]}}, "without repetition"),
         ({"levels": {"a": [None]}}, "must be text or finite numbers, got None"),
@@ -213,3 +214,15 @@ def test_a_schema_goes_to_a_file_and_back(tmp_path):
         Schema.load(tmp_path / "other.json")
     with pytest.raises(InvalidInput, match=r"none\.json: the schema cannot be read"):
         Schema.load(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    "index",
+    [None, pd.Index([7, 8], name="customer"), pd.Index(["x", "y"]), pd.MultiIndex.from_arrays([[1, 2], [3, 4]])],
+)
+def test_the_names_of_rows_are_no_column(index):
+    """A pandas frame has an index, with a name or without, which is neither public nor a feature."""
+    frame = pd.DataFrame({"age": [30, 40], "sex": ["f", "m"]}, index=index)
+    assert Schema.from_public(frame).names == ("age", "sex")
+    assert Schema.outline(frame) == Schema.outline(frame.reset_index(drop=True))
+    assert "customer" not in Schema.outline(frame)

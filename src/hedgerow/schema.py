@@ -15,66 +15,93 @@ from __future__ import annotations
 import json
 import math
 import numbers
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hedgerow.errors import InvalidInput, InvalidParameter
+
+if TYPE_CHECKING:
+    from hedgerow.engine.times import TimeRule
 
 Level = str | int | float | bool
 
 MAX_LEVELS = 255
 """Codes are bytes, and one of the 256 is kept for missing values."""
 
+MOST_GROUPS = 254
+"""Public groups of levels that are not listed."""
+
 
 @dataclass(frozen=True, slots=True)
 class NumericColumn:
-    """Numbers between `low` and `high`; whole ones if `integer`."""
+    """Numbers between `low` and `high`; whole ones if `integer`.
+
+    With the rule "time" or "duration" they are dates or durations, as seconds (`engine/times.py`).
+    """
 
     name: str
     low: float
     high: float
     integer: bool = False
     may_be_missing: bool = False
+    rule: TimeRule | None = None
 
     def __post_init__(self) -> None:
         _check_name(self.name)
         low, high = _interval(f"bounds of column {self.name!r}", (self.low, self.high))
+        _check_rule(self.name, self.rule, ("time", "duration"))
         if self.integer and not (low.is_integer() and high.is_integer()):
             raise InvalidParameter(f"bounds of the integer column {self.name!r} must be whole numbers, got {low, high}")
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return {
-            "name": self.name,
-            "bounds": [self.low, self.high],
-            "integer": self.integer,
-            "may_be_missing": self.may_be_missing,
-        }
+        """JSON-able; times are written as people read them, and the rule is there if there is one."""
+        bounds: list[Any] = [self.low, self.high]
+        if self.rule == "time":
+            from hedgerow.engine.times import written
+
+            bounds = [written(self.low), written(self.high)]
+        about = {"name": self.name, "bounds": bounds, "integer": self.integer, "may_be_missing": self.may_be_missing}
+        return about if self.rule is None else {**about, "rule": self.rule}
 
 
 @dataclass(frozen=True, slots=True)
 class CategoricalColumn:
-    """One of the listed levels, all text or all numbers."""
+    """One of the listed levels, all text or all numbers.
+
+    With the rule "hash" they are public groups of levels that nobody has listed (`engine/level_groups.py`).
+    """
 
     name: str
     levels: tuple[Level, ...]
     may_be_missing: bool = False
+    rule: Literal["hash"] | None = None
 
     def __post_init__(self) -> None:
         _check_name(self.name)
         levels = _level_list(f"levels of column {self.name!r}", self.levels)
         if not 1 <= len(levels) <= MAX_LEVELS:
-            raise InvalidParameter(f"column {self.name!r} must have 1 to {MAX_LEVELS} levels, got {len(levels)}")
+            raise InvalidParameter(
+                f"column {self.name!r} must have 1 to {MAX_LEVELS} levels, got {len(levels)}; "
+                f"levels={{{self.name!r}: 'hash'}} puts any number of them into {MOST_GROUPS} public groups"
+            )
+        _check_rule(self.name, self.rule, ("hash",))
+        if self.rule is not None and levels != _hash_groups(self.name, len(levels)):
+            raise InvalidParameter(f"levels of column {self.name!r} are not those of its rule, {self.rule!r}")
         object.__setattr__(self, "levels", levels)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return {"name": self.name, "levels": list(self.levels), "may_be_missing": self.may_be_missing}
+        """JSON-able; of groups their number alone."""
+        levels: Any = list(self.levels) if self.rule is None else len(self.levels)
+        about = {"name": self.name, "levels": levels, "may_be_missing": self.may_be_missing}
+        return about if self.rule is None else {**about, "rule": self.rule}
 
 
 Column = NumericColumn | CategoricalColumn
@@ -92,7 +119,7 @@ class Schema:
         names = [column.name for column in self.columns]
         if not names:
             raise InvalidParameter("a schema needs at least one column: pass bounds, levels or both")
-        repeated = sorted({name for name in names if names.count(name) > 1})
+        repeated = sorted(name for name, times in Counter(names).items() if times > 1)
         if repeated:
             raise InvalidParameter(f"column {repeated[0]!r} is described twice; it has either bounds or levels")
         object.__setattr__(self, "columns", tuple(self.columns))
@@ -109,8 +136,8 @@ class Schema:
         cls,
         table: Any = None,
         *,
-        bounds: Mapping[str, tuple[float, float]] | None = None,
-        levels: Mapping[str, Sequence[Level]] | None = None,
+        bounds: Mapping[str, tuple[Any, Any]] | None = None,
+        levels: Mapping[str, Sequence[Level] | Literal["hash"] | int] | None = None,
         integers: Iterable[str] = (),
         may_be_missing: Iterable[str] | bool = (),
         label_bounds: tuple[float, float] | None = None,
@@ -123,8 +150,11 @@ class Schema:
             Schema.from_public(bounds={"age": (0, 120)}, levels={"sex": ["f", "m"]}, integers=["age"], classes=[0, 1])
 
         `bounds` and `levels` together name every column. `integers`: which of the bounded columns hold whole numbers
-        only. `may_be_missing`: columns that may have gaps, or True for all. `label_bounds` is needed for regression,
-        `classes` for classification. `columns`: their order, for tables without names; by default as written.
+        only. Bounds may be dates or times, for a column of such (`"since": (date(2000, 1, 1), date(2030, 1, 1))`), or
+        durations (timedelta). Levels that are not to be listed, or too many, are "hash", or a number of groups up to
+        254: public groups by a hash of the level's text. `may_be_missing`: columns that may have gaps, or True for
+        all. `label_bounds` is needed for regression, `classes` for classification. `columns`: their order, for tables
+        without names; by default as written.
 
         With a `table` (pandas, polars, arrow) that is PUBLIC itself, a published sample or an older release, columns,
         bounds, levels and gaps are read off it, and classes or label bounds off its column `label`; what is stated
@@ -159,13 +189,19 @@ class Schema:
             gaps = _known("may_be_missing", may_be_missing, names, "of the schema")
         if columns is not None and sorted(columns) != sorted(names):
             raise InvalidParameter(f"columns must list every column once: {sorted(names)}, got {list(columns)}")
-        described: dict[str, Column] = {
-            name: NumericColumn(name, *_pair(f"bounds of column {name!r}", given), name in whole, name in gaps)
-            for name, given in bounds.items()
-        }
+        described: dict[str, Column] = {}
+        for name, given in bounds.items():
+            low, high, rule = _in_seconds(f"bounds of column {name!r}", given)
+            described[name] = NumericColumn(name, low, high, name in whole, name in gaps, rule)
         for name, given_levels in levels.items():
-            if isinstance(given_levels, str):
-                raise InvalidParameter(f"levels of column {name!r} must be a list, got the text {given_levels!r}")
+            if given_levels == "hash" or (isinstance(given_levels, int) and not isinstance(given_levels, bool)):
+                groups = _hash_groups(name, MOST_GROUPS if given_levels == "hash" else given_levels)
+                described[name] = CategoricalColumn(name, groups, name in gaps, "hash")
+                continue
+            if isinstance(given_levels, str | bool):
+                raise InvalidParameter(
+                    f"levels of column {name!r} must be a list, 'hash' or a number of groups, got {given_levels!r}"
+                )
             described[name] = CategoricalColumn(name, tuple(given_levels), name in gaps)
         order = names if columns is None else list(columns)
         span = None if label_bounds is None else _pair("label_bounds", label_bounds)
@@ -221,11 +257,15 @@ class Schema:
         """The levels of the categorical columns."""
         return {column.name: column.levels for column in self.columns if isinstance(column, CategoricalColumn)}
 
+    @cached_property
+    def by_name(self) -> dict[str, Column]:
+        """The columns, by their names."""
+        return {column.name: column for column in self.columns}
+
     def __getitem__(self, name: str) -> Column:
-        for column in self.columns:
-            if column.name == name:
-                return column
-        raise InvalidParameter(f"the schema has no column {name!r}")
+        if name not in self.by_name:
+            raise InvalidParameter(f"the schema has no column {name!r}")
+        return self.by_name[name]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; `from_dict` gives an equal schema back."""
@@ -259,8 +299,8 @@ class _Described:
     """What a public table says about its columns."""
 
     columns: tuple[str, ...]
-    bounds: dict[str, tuple[float, float]]
-    levels: dict[str, list[Level]]
+    bounds: dict[str, tuple[Any, Any]]
+    levels: dict[str, list[Level] | Literal["hash"]]
     integers: set[str]
     gaps: set[str]
     label_bounds: tuple[float, float] | None = None
@@ -282,9 +322,11 @@ def _describe(table: Any, label: str | None) -> _Described:
         if len(values) < len(distinct):
             described.gaps.add(name)
         if kind == "levels":
-            described.levels[name] = sorted(values)
+            described.levels[name] = sorted(values) if len(values) <= MAX_LEVELS else "hash"
+        elif kind == "times":
+            described.bounds[name] = _later(min(values), max(values))
         else:
-            described.bounds[name] = _wide(min(values), max(values))
+            described.bounds[name] = (0.0, 1.0) if isinstance(values[0], bool) else _wide(min(values), max(values))
             if kind == "integers":
                 described.integers.add(name)
     if label is None:
@@ -293,6 +335,11 @@ def _describe(table: Any, label: str | None) -> _Described:
     if _kind_of(found.column(label).type) == "numbers":
         return replace(described, label_bounds=_wide(min(values), max(values)))
     return replace(described, classes=sorted(values))
+
+
+def _later(first: Any, last: Any) -> tuple[Any, Any]:
+    """Bounds of a column with one date or duration must still be two."""
+    return (first, last) if first < last else (first, first + timedelta(days=1))
 
 
 def _is_gap(value: Any) -> bool:
@@ -317,10 +364,12 @@ def _types(table: Any) -> dict[str, Any]:
 
 
 def _kind_of(arrow_type: Any) -> str:
-    """One of "levels", "integers" and "numbers"."""
+    """One of "levels", "times", "integers" and "numbers"; truth values are integers, 0 and 1."""
     import pyarrow as pa
 
-    if pa.types.is_integer(arrow_type):
+    if pa.types.is_date(arrow_type) or pa.types.is_timestamp(arrow_type) or pa.types.is_duration(arrow_type):
+        return "times"
+    if pa.types.is_integer(arrow_type) or pa.types.is_boolean(arrow_type):
         return "integers"
     if pa.types.is_floating(arrow_type) or pa.types.is_decimal(arrow_type):
         return "numbers"
@@ -335,6 +384,8 @@ def _arrow(table: Any) -> Any:
     if hasattr(table, "to_arrow"):  # polars; its interchange has string views, whose gaps pyarrow's `unique` loses
         return table.to_arrow()
     try:
+        if hasattr(table, "iloc"):  # pandas: rows may have names, which are no column
+            return pa.Table.from_pandas(table, preserve_index=False)
         return pa.table(table)
     except (TypeError, ValueError, pa.ArrowException):
         raise InvalidInput(
@@ -348,13 +399,22 @@ def _arrow(table: Any) -> Any:
 def _column_from(data: Any) -> Column:
     has_levels = isinstance(data, Mapping) and "levels" in data
     values, flags = ("levels", ["may_be_missing"]) if has_levels else ("bounds", ["may_be_missing", "integer"])
-    _check_keys(f"a column with {values}", data, {"name", values, *flags})
+    rule = data.get("rule") if isinstance(data, Mapping) else None
+    _check_keys(f"a column with {values}", data, {"name", values, *flags, *({"rule"} if rule is not None else ())})
     for flag in flags:
         if not isinstance(data[flag], bool):
             raise InvalidInput(f"{flag} of column {data['name']!r} must be true or false, got {data[flag]!r}")
     if not has_levels:
         low, high = _pair(f"bounds of column {data['name']!r}", data["bounds"])
-        return NumericColumn(data["name"], low, high, data["integer"], data["may_be_missing"])
+        if rule == "time":
+            from hedgerow.engine.times import seconds_of_text
+
+            low, high = (seconds_of_text(str(each)) for each in (low, high))
+        return NumericColumn(data["name"], low, high, data["integer"], data["may_be_missing"], rule)
+    if rule is not None:
+        _check_name(data["name"])
+        groups = _hash_groups(data["name"], data["levels"])
+        return CategoricalColumn(data["name"], groups, data["may_be_missing"], rule)
     if not isinstance(data["levels"], list):
         raise InvalidInput(f"levels of column {data['name']!r} must be a list")
     return CategoricalColumn(data["name"], tuple(data["levels"]), data["may_be_missing"])
@@ -384,7 +444,33 @@ def _known(parameter: str, given: Iterable[str], names: Iterable[str], which: st
     return set(wanted)
 
 
-def _pair(what: str, given: Any) -> tuple[float, float]:
+def _check_rule(name: str, rule: Any, known: tuple[str, ...]) -> None:
+    if rule is not None and rule not in known:
+        raise InvalidParameter(f"the rule of column {name!r} must be one of {', '.join(known)}, got {rule!r}")
+
+
+def _hash_groups(name: str, count: Any) -> tuple[Level, ...]:
+    from hedgerow.engine.level_groups import hash_groups
+
+    if not isinstance(count, int) or isinstance(count, bool) or not 2 <= count <= MOST_GROUPS:
+        raise InvalidParameter(f"levels of column {name!r} can be 2 to {MOST_GROUPS} public groups, got {count!r}")
+    return hash_groups(count)
+
+
+def _in_seconds(what: str, given: Any) -> tuple[Any, Any, TimeRule | None]:
+    """Bounds as numbers, and what these are where they were given as dates or durations."""
+    low, high = _pair(what, given)
+    if not any(isinstance(each, date | timedelta) or type(each).__module__ == "numpy" for each in (low, high)):
+        return low, high, None
+    from hedgerow.engine.times import seconds_of_value, time_rule
+
+    rule = time_rule(low)
+    if rule != time_rule(high):
+        raise InvalidParameter(f"{what} must be two dates, two durations or two numbers, got {given!r}")
+    return (low, high, None) if rule is None else (seconds_of_value(low), seconds_of_value(high), rule)
+
+
+def _pair(what: str, given: Any) -> tuple[Any, Any]:
     if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
         raise InvalidParameter(f"{what} must be a pair (lowest, highest), got {given!r}")
     return given[0], given[1]

@@ -114,7 +114,8 @@ def test_the_page_lists_every_field_that_is_written_and_no_other() -> None:
     document = small_model(n_trees=30).to_dict()
     assert documented("The document") == list(document)
     assert documented("A tree") == list(document["trees"][0])
-    assert sorted(documented("A feature")) == sorted({name for feature in document["features"] for name in feature})
+    fields = {name for feature in document["features"] for name in feature}
+    assert sorted(documented("A feature")) == sorted({*fields, "rule"})  # of dates and groups of levels alone
     assert set(document) == set(model_file.MODEL_FIELDS)
     assert set(document["trees"][0]) == set(model_file.TREE_FIELDS)
 
@@ -234,7 +235,7 @@ def level_split_by_number(document: dict[str, Any]) -> None:
 
 DAMAGES = [
     (change("format", "xgboost"), 'not a Hedgerow model: "format" must be "hedgerow-model", got "xgboost"'),
-    (change("version", 2), "the file has version 2, but this Hedgerow reads versions up to 1"),
+    (change("version", 3), "the file has version 3, but this Hedgerow reads versions up to 2"),
     (change("version", "1"), 'version must be a whole number from 1 on, got "1"'),
     (change("loss", "hinge"), "loss must be one of logistic, squared, softmax, poisson, absolute, quantile"),
     (change("loss", 3), "loss must be text, got 3"),
@@ -261,7 +262,7 @@ DAMAGES = [
     (change("features.3.levels", ["a", "a"]), "without repetition"),
     (change("features.3.levels", [{}]), "feature 3: "),
     (same_names, "two features have the name 'x0'"),
-    (extra_field, 'tree 0 has a field "colour" that version 1 does not know'),
+    (extra_field, 'tree 0 has a field "colour" that version 2 does not know'),
     (lacking_field, "tree 0 lacks the field 'gain'"),
     (change("trees.0.value.0", None), "value of tree 0 must hold finite numbers, got null"),
     (change("trees.0.value.0", 1e39), r"value of tree 0 must hold finite numbers, got 1e\+39"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -218,17 +216,34 @@ class TestRefusals:
             Blocks(tmp_path)
 
     def test_types_that_are_neither_numbers_nor_levels(self, tmp_path):
-        """Dates, as in a table in memory; but not in columns that are left out."""
-        pq.write_table(pa.table({"x": [1.0], "day": [dt.date(2026, 1, 1)]}), tmp_path / "a.parquet")
-        with pytest.raises(InvalidInput, match="'day' has dtype date32"):
+        """Lists, as in a table in memory; but not in columns that are left out."""
+        pq.write_table(pa.table({"x": [1.0], "seen": [[1, 2]]}), tmp_path / "a.parquet")
+        with pytest.raises(InvalidInput, match="'seen' has dtype list"):
             Blocks(tmp_path)
-        assert Blocks(tmp_path, drop=["day"]).names == ("x",)
+        assert Blocks(tmp_path, drop=["seen"]).names == ("x",)
 
     def test_too_many_levels(self, tmp_path):
-        """Said as soon as there are, and not when all rows have been read."""
+        """By the column's name, with the ways out."""
         table = pa.table({"id": [str(k) for k in range(400)]})
-        with pytest.raises(InvalidInput, match="column 'id' has more than 255 levels"):
+        with pytest.raises(InvalidInput, match=r"column 'id' has 400 levels, but at most 255 .* many_levels='hash'"):
             fit_bins(Blocks(written(tmp_path / "rows", table, (100, 200))), 10)
+
+
+@pytest.mark.parametrize("many_levels", ["hash", "frequent"])
+def test_many_levels_and_dates_are_those_of_memory(tmp_path, many_levels):
+    """Groups of levels and seconds are the same, whatever blocks rows come in."""
+    rng = np.random.default_rng(0)
+    shops = [f"shop {k}" for k in rng.zipf(1.3, 3000) % 900]
+    days = np.datetime64("2026-01-01", "D") + rng.integers(0, 900, 3000).astype("timedelta64[D]")
+    waits = pa.array(rng.integers(0, 5000, 3000), pa.duration("ms"))
+    table = pa.table({"shop": shops, "day": days, "wait": waits, "open": rng.random(3000) < 0.5})
+    blocks = Blocks(written(tmp_path / "rows", table, (700, 1100)))
+    found = fit_bins(blocks, 32, many_levels=many_levels)
+    assert found == BinMapper.fit(read_table(table, many_levels=many_levels), 32)
+    assert [feature.rule for feature in found.features] == [many_levels, "time", "duration", None]
+    codes = np.empty((4, 3000), np.uint8)
+    code_blocks(blocks, found, RowChoice(), codes)
+    np.testing.assert_array_equal(codes, found.transform(read_table(table, like=found.features)))
 
 
 class TestFilesThatDoNotStay:

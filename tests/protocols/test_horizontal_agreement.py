@@ -9,9 +9,10 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from hedgerow.errors import InvalidInput
+from hedgerow.engine.level_groups import hash_groups
+from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.federation.federation import Federation
-from hedgerow.protocols.horizontal.secure_sum.agreement import agree
+from hedgerow.protocols.horizontal.secure_sum.agreement import agree, check_agreement, check_description
 from hedgerow.protocols.horizontal.secure_sum.messages import TableDescription
 from hedgerow.runtime import resources as memory
 
@@ -85,10 +86,33 @@ def test_one_class_is_nothing_to_learn():
 
 
 def test_too_many_levels_over_all_owners():
-    """A union that no byte can code is refused by the column's name."""
+    """A union that no byte can code, or an owner with too many, makes public groups of them, for all."""
     many = [json.dumps([f"l{k:03}" for k in range(start, start + 150)]) for start in (0, 100, 110)]
-    with pytest.raises(InvalidInput, match="column 'town' has 260 levels over all owners, but at most 255"):
-        agree(owners(*(describe(levels=("", levels)) for levels in many)))
+    groups = json.dumps(hash_groups(254))
+    found = agree(owners(*(describe(levels=("", levels)) for levels in many)))
+    assert (found.kinds, found.levels) == (("float64", "hashed levels"), ("", groups))
+    hashed = describe(kinds=("float64", "hashed levels"), levels=("", groups))
+    assert agree(owners(describe(), hashed, describe())).levels == ("", groups)
+    for mine in (describe(), hashed):
+        check_agreement("anna", found, mine)
+
+
+def test_groups_are_those_of_the_rule():
+    """Neither an owner nor the coordinator can bring groups of its own, or take them from somebody who has them."""
+    groups = json.dumps(hash_groups(254))
+    with pytest.raises(ProtocolError, match="groups of levels that the public rule does not give"):
+        check_description("ben", describe(kinds=("float64", "hashed levels")), has_classes=True)
+    hashed = describe(kinds=("float64", "hashed levels"), levels=("", groups))
+    with pytest.raises(ProtocolError, match="takes a column for"):
+        check_agreement("anna", agree(owners(describe(), describe(), describe())), hashed)
+
+
+def test_dates_go_with_dates_alone():
+    """A column of times at one owner and of numbers at another is named; alike they keep their kind."""
+    dates = describe(kinds=("time", "levels"))
+    assert agree(owners(dates, dates, dates)).kinds == ("time", "levels")
+    with pytest.raises(InvalidInput, match="ben: column 'age' is dates or times there and numeric at"):
+        agree(owners(describe(), dates, describe()))
 
 
 # --- what does -----------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import date
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -245,14 +246,22 @@ def _rows(table: Any, rows: np.ndarray) -> Any:
 def options_for(case: Case, protocol: str) -> dict[str, Any]:
     """What a protocol is given beside parameters of trees."""
     options = dict(OPTIONS[protocol])
+    if protocol == "vertical.bucket_rr" and any(len(set(case.columns[name].tolist())) > 255 for name in NAMES):
+        options["buckets"] = 256
     if protocol == "vertical.private_histograms":
         texts = {
             name: sorted(set(case.columns[name].tolist())) for name in NAMES if case.columns[name].dtype.kind == "U"
         }
-        bounds = dict.fromkeys([name for name in NAMES if name not in texts], (0.0, 9.0))
+        called = {name: f"{party}.x{k}" for party, own in HOLDERS.items() for k, name in enumerate(own)}
+        called = called if case.is_sparse else {name: name for name in NAMES}  # a sparse matrix has no names
+        bounds = {called[name]: _bounds(case.columns[name]) for name in NAMES if name not in texts}
         about = {"label_bounds": (0.0, 24.0)} if case.task == "regression" else {"classes": _classes(case)}
-        options["schema"] = Schema.from_public(bounds=bounds, levels=texts, may_be_missing=["b0"], **about)
+        options["schema"] = Schema.from_public(bounds=bounds, levels=texts, may_be_missing=[called["b0"]], **about)
     return options
+
+
+def _bounds(values: np.ndarray) -> tuple[Any, Any]:
+    return (date(2026, 1, 1), date(2026, 1, 10)) if values.dtype.kind == "M" else (0.0, 9.0)
 
 
 def _classes(case: Case) -> list[int]:
@@ -278,7 +287,8 @@ def trained(case: Case, protocol: str, **how: Any) -> np.ndarray:
 
 def pooled(case: Case, protocol: str) -> np.ndarray:
     """The plain engine's raw scores, trained on one table."""
-    like = {"gradient_bits": OPTIONS[protocol]["gradient_bits"]} if "gradient_bits" in OPTIONS[protocol] else {}
+    like: dict[str, Any] = {name: OPTIONS[protocol][name] for name in ("gradient_bits",) if name in OPTIONS[protocol]}
+    like["many_levels"] = "hash"  # as federations do
     if protocol == "vertical.secret_shared":
         foreign = [*HOLDERS["ben"], *HOLDERS["carla"]]
         levels = [name for name in foreign if np.asarray(case.columns[name]).dtype.kind == "U"]

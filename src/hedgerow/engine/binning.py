@@ -27,9 +27,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from hedgerow.compiling import kernel
-from hedgerow.engine.dtypes import BIN, MAX_BINS, Bools, Ints
-from hedgerow.engine.table import Column, Level, Table
+from hedgerow.engine.dtypes import BIN, MAX_BINS, ROW_ID, Bools, Bytes, Ints
+from hedgerow.engine.level_groups import GROUP_RULES, groups_fit
+from hedgerow.engine.sparse import SparseCodes
+from hedgerow.engine.table import Column, Level, Rule, SparseColumn, Table
 from hedgerow.engine.threads import Team
+from hedgerow.engine.times import TIME_RULES
 from hedgerow.engine.vectors import BLOCK, LANES, count_edges
 from hedgerow.errors import InvalidInput, InvalidParameter
 
@@ -43,13 +46,18 @@ _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True, eq=False)
 class FeatureBins:
-    """How one feature is binned: `edges` (numeric) or `levels` (categorical), never both."""
+    """How one feature is binned: `edges` (numeric) or `levels` (categorical), never both.
+
+    `rule` says what becomes of values first: dates and durations become seconds (`times.py`), levels become groups of
+    levels (`level_groups.py`).
+    """
 
     MOST_EDGES: ClassVar[int] = MAX_BINS - 2
 
     name: str
     edges: np.ndarray | None = None
     levels: tuple[Level, ...] | None = None
+    rule: Rule | None = None
 
     def __post_init__(self) -> None:
         if (self.edges is None) == (self.levels is None):
@@ -58,6 +66,7 @@ class FeatureBins:
             object.__setattr__(self, "edges", _checked_edges(self.name, self.edges, self.MOST_EDGES))
         else:
             object.__setattr__(self, "levels", _checked_levels(self.name, self.levels or ()))
+        _check_rule(self)
 
     @property
     def n_value_bins(self) -> int:
@@ -80,21 +89,22 @@ class FeatureBins:
         return self.levels is not None
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able; Python's shortest float representation is read back exactly."""
+        """JSON-able; Python's shortest float representation is read back exactly. The rule is there if there is one."""
+        rule = {} if self.rule is None else {"rule": self.rule}
         if self.edges is not None:
-            return {"name": self.name, "edges": self.edges.tolist()}
-        return {"name": self.name, "levels": list(self.levels or ())}
+            return {"name": self.name, "edges": self.edges.tolist(), **rule}
+        return {"name": self.name, "levels": list(self.levels or ()), **rule}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> FeatureBins:
         """The inverse of `to_dict`."""
-        keys = sorted(data) if isinstance(data, Mapping) else data
+        keys = sorted(set(data) - {"rule"}) if isinstance(data, Mapping) else data
         if keys not in (["edges", "name"], ["levels", "name"]) or not isinstance(data["name"], str):
             raise InvalidInput(f"a feature is described by its name and either edges or levels, got {keys}")
         edges, levels = data.get("edges"), data.get("levels")
         if not isinstance(levels if edges is None else edges, list):
             raise InvalidInput(f"the edges or levels of feature {data['name']!r} must be a list")
-        return cls(data["name"], edges, None if levels is None else tuple(levels))
+        return cls(data["name"], edges, None if levels is None else tuple(levels), data.get("rule"))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FeatureBins):
@@ -106,7 +116,7 @@ class FeatureBins:
 
     @property
     def _key(self) -> tuple[Any, ...]:
-        return self.name, self.levels, None if self.edges is None else self.edges.tobytes()
+        return self.name, self.levels, None if self.edges is None else self.edges.tobytes(), self.rule
 
 
 class WideBins(FeatureBins):
@@ -149,6 +159,17 @@ def _checked_levels(name: str, levels: Sequence[Level]) -> tuple[Level, ...]:
     return tuple(levels)
 
 
+def _check_rule(feature: FeatureBins) -> None:
+    rule, levels = feature.rule, feature.levels
+    if rule is None:
+        return
+    if rule not in (TIME_RULES if levels is None else GROUP_RULES):
+        rules = TIME_RULES if levels is None else GROUP_RULES
+        raise InvalidInput(f"the rule of feature {feature.name!r} must be one of {', '.join(rules)}, got {rule!r}")
+    if levels is not None and not groups_fit(levels, rule):
+        raise InvalidInput(f"the levels of feature {feature.name!r} are not those of its rule, {rule!r}")
+
+
 @dataclass(frozen=True)
 class BinMapper:
     """The bins of every feature of a table, in the table's order."""
@@ -168,7 +189,7 @@ class BinMapper:
         weights = None if sample_weight is None else whole_weights(_checked_weights(sample_weight, table.n_rows))
 
         numeric = [column for column in table.columns if column.levels is None]
-        groups = _column_groups(numeric, n_threads)
+        groups = _column_groups([column for column in numeric if not isinstance(column, SparseColumn)], n_threads)
 
         def edges_of(group: Sequence[Column]) -> list[np.ndarray]:
             return choose_edges([column.values for column in group], int(max_bins) - 1, weights)
@@ -177,7 +198,23 @@ class BinMapper:
         edges = {
             column.name: e for group, es in zip(groups, found, strict=True) for column, e in zip(group, es, strict=True)
         }
-        return cls(tuple(FeatureBins(column.name, edges.get(column.name), column.levels) for column in table.columns))
+        for column in numeric:
+            if isinstance(column, SparseColumn):
+                edges[column.name] = _edges_of_sparse(column, int(max_bins) - 1, weights)
+        return cls(tuple(FeatureBins(c.name, edges.get(c.name), c.levels, c.rule) for c in table.columns))
+
+    def sparse_codes(self, table: Table) -> SparseCodes:
+        """The codes of a sparse table, without those of most zeros."""
+        self._check_columns(table)
+        parts = []
+        for feature, column in zip(self.features, table.columns, strict=True):
+            if isinstance(column, SparseColumn):
+                parts.append((*sparse_codes_of(feature, column), column.rows))
+            else:  # a column of a sparse matrix that was declared to have levels
+                only = Table((column,), table.n_rows, (column.name,), table.has_names)
+                codes = BinMapper((feature,)).transform(only)[0]
+                parts.append((int(np.bincount(codes).argmax()), codes, np.arange(len(codes), dtype=ROW_ID)))
+        return SparseCodes.of(parts, table.n_rows)
 
     def transform(self, table: Table, n_threads: int = 1) -> np.ndarray:
         """The codes of every value: uint8 [n_features, n_rows], C-contiguous."""
@@ -196,7 +233,9 @@ class BinMapper:
             tasks += _row_ranges(table.grid.reshape(-1), len(self.features), self.features, codes, *limits)
         else:
             for j, (feature, column) in enumerate(zip(self.features, table.columns, strict=True)):
-                if feature.edges is None:
+                if isinstance(column, SparseColumn):
+                    tasks.append((_code_sparse, feature, column, codes[j, at : at + table.n_rows]))
+                elif feature.edges is None:
                     own = codes[j, at : at + table.n_rows]
                     tasks.append((_code_levels, column.values, feature.missing_code, own))
                 else:
@@ -207,7 +246,7 @@ class BinMapper:
         if len(table.columns) != len(self.features):
             raise InvalidInput(f"the table has {len(table.columns)} columns, but the bins are for {len(self.features)}")
         for feature, column in zip(self.features, table.columns, strict=True):
-            if feature.levels != column.levels:
+            if (feature.levels, feature.rule) != (column.levels, column.rule):
                 raise InvalidInput(
                     f"column {column.name!r} does not have the levels that feature {feature.name!r} was binned with; "
                     "read the table with like=mapper.features"
@@ -238,6 +277,20 @@ def _call(function: Any, *arguments: Any) -> None:
 def _code_levels(values: np.ndarray, missing_code: int, codes: np.ndarray) -> None:
     codes[:] = values  # -1 wraps round to 255 and is put right in the next line
     codes[values < 0] = missing_code
+
+
+def sparse_codes_of(feature: FeatureBins, column: SparseColumn) -> tuple[int, Bytes]:
+    """The code of a zero, and the codes of what is stored."""
+    if feature.edges is None:
+        raise InvalidInput(f"feature {feature.name!r} has levels, but its column is a sparse one of numbers")
+    _refuse_wide(feature)
+    codes = np.searchsorted(feature.edges, column.stored, side="right").astype(BIN)  # compares in float64, exactly
+    codes[np.isnan(column.stored)] = feature.missing_code
+    return int(np.searchsorted(feature.edges, 0.0, side="right")), codes
+
+
+def _code_sparse(feature: FeatureBins, column: SparseColumn, codes: np.ndarray) -> None:
+    codes[:], codes[column.rows] = sparse_codes_of(feature, column)
 
 
 def _column_groups(columns: Sequence[Column], n_threads: int) -> list[list[Column]]:
@@ -296,6 +349,15 @@ def choose_edges(columns: Sequence[np.ndarray], n_bins: int, weights: np.ndarray
     copies.sort(axis=1)  # NaN goes last
     nan = copies.dtype.type(np.nan)  # of the columns' own type, else searchsorted would convert them
     return [edges_of(ordered[: np.searchsorted(ordered, nan)], None, n_bins) for ordered in copies]
+
+
+def _edges_of_sparse(column: SparseColumn, n_bins: int, weights: np.ndarray | None) -> np.ndarray:
+    """The same edges, with one zero that weighs as much as all of them."""
+    values, each = column.tally(weights)
+    used = (each > 0) & ~np.isnan(values)
+    values, each = values[used], each[used]
+    order = np.argsort(values)
+    return edges_of(values[order], each[order], n_bins)
 
 
 def _contiguous_copies(columns: Sequence[np.ndarray]) -> np.ndarray:
@@ -440,17 +502,21 @@ def coding_tables(
     n_edges = np.full(len(used), -1, np.int32)
     for row, feature in enumerate(used.tolist()):
         exact = features[feature].edges
-        if isinstance(features[feature], WideBins):
-            raise InvalidInput(
-                f"column {features[feature].name!r} has {features[feature].n_value_bins - 1} thresholds, more than a "
-                "byte can tell apart: a model trained elsewhere predicts from values, but cannot be trained on"
-            )
+        _refuse_wide(features[feature])
         if exact is not None:
             edges[row, : len(exact)] = rounded_up(exact, dtype)
             n_edges[row] = len(exact)
     missing = np.array([features[feature].missing_code for feature in used.tolist()], np.uint8)
     column = used if column_of_feature is None else column_of_feature[used]
     return CodingTables(used.astype(np.int64), column.astype(np.int64), edges, n_edges, missing)
+
+
+def _refuse_wide(feature: FeatureBins) -> None:
+    if isinstance(feature, WideBins):
+        raise InvalidInput(
+            f"column {feature.name!r} has {feature.n_value_bins - 1} thresholds, more than a "
+            "byte can tell apart: a model trained elsewhere predicts from values, but cannot be trained on"
+        )
 
 
 def rounded_up(numbers: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:

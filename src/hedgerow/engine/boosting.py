@@ -16,6 +16,7 @@ from hedgerow.engine.growth import RowsLike, TreeGrower
 from hedgerow.engine.losses import BoostingParams, Loss, Quantiser, check_weight
 from hedgerow.engine.rows import Rows
 from hedgerow.engine.scratch import Room
+from hedgerow.engine.sparse import SparseCodes
 from hedgerow.errors import InvalidInput, InvalidParameter
 
 ROW_TREES_WORTH_REGROUPING = 2_000_000  # rows x trees from which laying rows out by leaf repays its cost
@@ -30,7 +31,7 @@ class EvalSet:
     """Binned rows with their labels: those that are scored after every iteration, and never trained on."""
 
     name: str
-    codes: Bytes
+    codes: Bytes | SparseCodes
     y: Floats
     weight: Floats | None = None
 
@@ -77,7 +78,7 @@ class TrainingResult:
 def train(
     params: BoostingParams,
     mapper: BinMapper,
-    codes: Bytes,
+    codes: Bytes | SparseCodes,
     y: Floats,
     weight: Floats | None = None,
     *,
@@ -190,7 +191,7 @@ def _make_rows(
     return Rows.from_codes(mapper, codes, y, weight, loss=loss, base_scores=ensemble.base_scores, **how)
 
 
-def _scores_so_far(ensemble: Ensemble, codes: Bytes, n_threads: int) -> Scores:
+def _scores_so_far(ensemble: Ensemble, codes: Bytes | SparseCodes, n_threads: int) -> Scores:
     """What all trees add to the rows of `codes`, by output."""
     scores = np.zeros((ensemble.n_outputs, codes.shape[1]), SCORE)
     for number, tree in enumerate(ensemble.trees):
@@ -277,7 +278,8 @@ def _check(params: BoostingParams, mapper: BinMapper, training: EvalSet, eval_se
     for rows in (training, *eval_sets):
         where = "training" if rows is training else f"evaluation set {rows.name!r}"
         codes, labels = rows.codes, rows.y
-        if codes.dtype != np.uint8 or codes.ndim != 2 or codes.shape[0] != n_features:
+        is_typed = isinstance(codes, SparseCodes) or (codes.dtype == np.uint8 and codes.ndim == 2)
+        if not is_typed or codes.shape[0] != n_features:
             raise InvalidInput(f"{where}: codes must be uint8 [{n_features} features, rows], got {codes.shape}")
         if codes.shape[1] != len(labels):
             raise InvalidInput(f"{where}: {codes.shape[1]} rows but {len(labels)} labels")

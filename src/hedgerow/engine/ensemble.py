@@ -26,7 +26,8 @@ from hedgerow.engine import model_file, vectors, wide
 from hedgerow.engine.binning import BinMapper, CodingTables, FeatureBins, WideBins, code_values, coding_tables
 from hedgerow.engine.dtypes import MAX_BINS, Bools, Bytes, Floats, Int32s, Ints, Scores
 from hedgerow.engine.losses import LOSSES
-from hedgerow.engine.table import Table
+from hedgerow.engine.sparse import SparseCodes
+from hedgerow.engine.table import SparseColumn, Table
 from hedgerow.engine.threads import Team
 from hedgerow.engine.tree_layout import MOST_CHOICES, TreeLayout, lay_out
 from hedgerow.engine.vectors import BLOCK
@@ -341,15 +342,22 @@ class Ensemble:
         _add_scores(self._ready().layout, codes, n_trees, scores, n_threads)
         return scores.T + self.base_scores
 
-    def add_binned(self, codes: Bytes, tree: Tree, scores: Scores, n_threads: int = 1) -> None:
+    def add_binned(self, codes: Bytes | SparseCodes, tree: Tree, scores: Scores, n_threads: int = 1) -> None:
         """Add what `tree` alone says about each row of `codes` to `scores`, float32, one per row, in place."""
-        codes = checked_codes(codes, len(self.features))
+        layout = lay_out([tree], self.features)
+        if isinstance(codes, SparseCodes):  # those that the tree asks for are written out
+            used = layout.column_feature
+            here = np.arange(len(used), dtype=np.int32)
+            layout = layout._replace(column_feature=here, missing_code=layout.missing_code[used])
+            codes = codes.dense(used)
+        else:
+            codes = checked_codes(codes, len(self.features))
         n_rows = codes.shape[1]
         if scores.shape != (n_rows,) or scores.dtype != np.float32 or not scores.flags.c_contiguous:
             raise InvalidInput(
                 f"scores must be contiguous float32, one per row of codes ({n_rows}); got {scores.dtype}{scores.shape}"
             )
-        _add_scores(lay_out([tree], self.features), codes, 1, scores.reshape(1, -1), n_threads, most_rows=1 << 16)
+        _add_scores(layout, codes, 1, scores.reshape(1, -1), n_threads, most_rows=1 << 16)
 
     def apply(self, data: Table | npt.NDArray[Any], n_threads: int = 1) -> Int32s:
         """The leaf that each row reaches in each tree: int32 [rows, trees], numbers of nodes in their tree."""
@@ -488,22 +496,43 @@ class RawRows:
         self._source = data if isinstance(data, Table) else _checked_matrix(data)
         if isinstance(self._source, Table):
             self.n_rows, n_columns = self._source.n_rows, len(self._source.columns)
-            self.dtype = self._source.matrix(0, 0).dtype
+            self.dtype = self._source.common_dtype
         else:
             self.n_rows, n_columns = self._source.shape
             self.dtype = self._source.dtype
         if n_columns != n_features:
             raise InvalidInput(f"the data has {n_columns} columns, but the model was trained on {n_features}")
         self._n_features = n_features
-        self.ranges = row_ranges(self.n_rows, n_threads, CODES_IN_CACHE // max(n_features, 1))
+        self._is_sparse = isinstance(self._source, Table) and self._source.is_sparse
+        # Of sparse rows more at a time: only columns that are asked for are ever written.
+        n_coded = 1 if self._is_sparse else max(n_features, 1)
+        self.ranges = row_ranges(self.n_rows, n_threads, CODES_IN_CACHE // n_coded)
 
     def codes(self, coding: CodingTables, n_codes: int, start: int, stop: int) -> Bytes:
         """Codes uint8 [n_codes, rows]; only the features that `coding` knows are filled."""
+        if isinstance(self._source, Table) and self._is_sparse:
+            return self._sparse_codes(self._source, coding, n_codes, start, stop)
         flat, first, row_stride, column_stride = self._flat(start, stop)
         flat = flat.view()
         flat.flags.writeable = False  # numba compiles once more for read-only arrays, so let all be
         codes = np.empty((n_codes, stop - start), np.uint8)
         code_values(coding, flat, first, row_stride, column_stride, codes, 0, stop - start)
+        return codes
+
+    def _sparse_codes(self, source: Table, coding: CodingTables, n_codes: int, start: int, stop: int) -> Bytes:
+        codes = np.empty((n_codes, stop - start), np.uint8)
+        for u, feature in enumerate(coding.feature.tolist()):
+            column = source.columns[coding.column[u]]
+            n_edges, missing, own = coding.n_edges[u], coding.missing_code[u], codes[feature]
+            if not isinstance(column, SparseColumn):
+                own[:] = np.where(column.values[start:stop] < 0, missing, column.values[start:stop])
+                continue
+            edges = coding.edges[u, :n_edges]
+            first, last = np.searchsorted(column.rows, [start, stop])
+            stored = column.stored[first:last].astype(edges.dtype)
+            own[:] = np.searchsorted(edges, edges.dtype.type(0), side="right")
+            found = np.searchsorted(edges, stored, side="right").astype(np.uint8)
+            own[column.rows[first:last] - start] = np.where(np.isnan(stored), missing, found)
         return codes
 
     def _flat(self, start: int, stop: int) -> tuple[npt.NDArray[Any], int, int, int]:

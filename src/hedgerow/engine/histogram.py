@@ -60,7 +60,9 @@ class Layout(NamedTuple):
 
     @property
     def n_cells(self) -> int:
-        """Length of one node's histogram."""
+        """Length of one node's histogram; without words (`sparse.py`) it has no gaps."""
+        if not len(self.columns_in_word):
+            return int(self.first_cell[-1] + self.n_codes[-1])
         return len(self.columns_in_word) * CELLS_PER_WORD
 
     @classmethod

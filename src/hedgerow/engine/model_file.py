@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from hedgerow.engine.ensemble import Ensemble, Tree
 
 FORMAT = "hedgerow-model"
-VERSION = 1
+VERSION = 2
+"""Files of version 2 have features with a rule (dates, durations, groups of levels). Without one, version 1 is written,
+which older releases read as well."""
 
 MODEL_FIELDS = ("format", "version", "loss", "base_scores", "classes", "features", "trees", "meta")
 TREE_FIELDS = (
@@ -44,7 +46,7 @@ def encode(model: Ensemble) -> dict[str, Any]:
     """The document of a model: plain dicts, lists, numbers, text."""
     return {
         "format": FORMAT,
-        "version": VERSION,
+        "version": 1 if all(feature.rule is None for feature in model.features) else 2,
         "loss": model.loss,
         "base_scores": model.base_scores.tolist(),
         "classes": None if model.classes is None else [_plain_class(label) for label in model.classes],
@@ -142,7 +144,7 @@ def decode(document: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str,
             f"the file has version {version}, but this Hedgerow reads versions up to {VERSION}: update it"
         )
     _check_fields(document, MODEL_FIELDS, "the model")
-    features = _decode_features(document["features"])
+    features = _decode_features(document["features"], may_have_rules=version > 1)
     loss, meta, trees = document["loss"], document["meta"], document["trees"]
     _check_kind(loss, str, "loss")
     _check_kind(meta, dict, "meta")
@@ -162,15 +164,17 @@ def decode(document: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str,
     return decoded, {"mapper": mapper, "loss": loss, "base_scores": base_scores, "classes": classes, "meta": meta}
 
 
-def _decode_features(documents: Any) -> tuple[FeatureBins, ...]:
+def _decode_features(documents: Any, *, may_have_rules: bool) -> tuple[FeatureBins, ...]:
     _check_kind(documents, list, "features")
     features = []
     for j, document in enumerate(documents):
         where = f"feature {j}"
         if not isinstance(document, dict) or ("edges" in document) == ("levels" in document):
             raise ModelFileError(f"{where} must be an object with edges or with levels")
-        _check_fields(document, ("name", "edges" if "edges" in document else "levels"), where)
-        _check_kind(document["name"], str, f"the name of {where}")
+        rule = ("rule",) if may_have_rules and "rule" in document else ()
+        _check_fields(document, ("name", "edges" if "edges" in document else "levels", *rule), where)
+        for field in ("name", *rule):
+            _check_kind(document[field], str, f"the {field} of {where}")
         if "edges" in document:
             _numbers(document["edges"], f"the edges of {where}")
         else:

@@ -49,6 +49,7 @@ from hedgerow.engine.histogram import (
 )
 from hedgerow.engine.losses import Loss, Quantiser
 from hedgerow.engine.scratch import Room
+from hedgerow.engine.sparse import SparseCodes, SparseColumns, pack_sparse, sparse_histograms, written_out
 from hedgerow.engine.table import Table
 from hedgerow.engine.threads import Team
 
@@ -74,7 +75,7 @@ class Rows:
 
     def __init__(
         self,
-        packed: PackedColumns,
+        packed: PackedColumns | SparseColumns,
         labels: Floats,
         weight: Floats | None,
         loss: Loss,
@@ -116,6 +117,11 @@ class Rows:
         self._sampled = False
         self._partial_cells = np.empty((self.n_parts - 1, 0, self.layout.n_cells), np.int64)
 
+    @property
+    def columns(self) -> Bytes:
+        """Codes of all columns, [columns, rows]; those of sparse rows are written out for it."""
+        return written_out(self.packed.codes if isinstance(self.packed, SparseColumns) else self.packed.columns)
+
     @classmethod
     def bin(cls, mapper: BinMapper, table: Table, labels: Floats, weight: Floats | None, **how: Any) -> Rows:
         """The rows of a table, coded by the edges and levels of `mapper`; `how` as for the constructor."""
@@ -126,7 +132,7 @@ class Rows:
     def from_codes(
         cls,
         mapper: BinMapper,
-        codes: Bytes,
+        codes: Bytes | SparseCodes,
         labels: Floats,
         weight: Floats | None,
         *,
@@ -134,6 +140,8 @@ class Rows:
         **how: Any,
     ) -> Rows:
         """Rows that `mapper` has coded already: uint8 [features, rows]; `room` is where they are packed."""
+        if isinstance(codes, SparseCodes):
+            return cls(pack_sparse(codes, *bin_counts(mapper.features)), labels, weight, **how)
         packed = pack(codes, *bin_counts(mapper.features), n_threads=how.get("n_threads", 1), room=room)
         return cls(packed, labels, weight, **how)
 
@@ -213,20 +221,24 @@ class Rows:
         """Sum the gradients (or count the rows) of the active `nodes`: node nodes[i] into cells[slots[i]]."""
         layout = self.layout
         shape = (layout.first_cell, layout.n_codes, layout.columns_in_word)
-        values = self._ones if counts else self.values
+        values, packed = self._ones if counts else self.values, self.packed
         at_root = self._current is self._identity
-        summing = root_histogram if at_root else node_histograms
+        summing: Callable[..., object] = root_histogram if at_root else node_histograms
         n_shares = len(self._starts)  # threads that hold rows of this tree
         own, partial = np.arange(len(nodes)), self._partial(len(nodes) if n_shares > 1 else 0)
         tasks: list[tuple[Any, ...]] = []
         for t in range(n_shares):
             where, out = (slots, cells) if t == 0 else (own, partial[t - 1])
-            if at_root:
+            if isinstance(packed, SparseColumns):
+                summing, entries = sparse_histograms, (packed.row_starts, packed.cells, packed.usual_cell)
+                segment = (self._current, self._starts[t], self._stops[t])
+                tasks.append((*entries, values, *segment, nodes, where, out, *shape[:2]))
+            elif at_root:
                 part = self._parts[t]
-                tasks.append((self.packed.words, values, part.starts, part.stops, out[where[0]], *shape))
+                tasks.append((packed.words, values, part.starts, part.stops, out[where[0]], *shape))
             else:
                 segments = (self._current, self._starts[t : t + 1], self._stops[t : t + 1])
-                tasks.append((self.packed.records, values, *segments, nodes, where, out, *shape))
+                tasks.append((packed.records, values, *segments, nodes, where, out, *shape))
         if n_shares == 1:  # nothing to merge; a federated level is too short for plans that one thread does not need
             summing(*tasks[0])
             return
@@ -304,8 +316,10 @@ class Rows:
         Trees of one boosting run split alike, so rows of a node then mostly lie together and gathers hit the cache: 5
         to 20% less time. Row numbers change, nothing else does, because sums of integers ignore the order of rows. Not
         for sampled trees, whose draw goes by row number. `in_place`: the codes that these rows were made from are not
-        needed any more, and may be written over.
+        needed any more, and may be written over. Sparse rows stay where they are.
         """
+        if isinstance(self.packed, SparseColumns):
+            return
         orders = [np.concatenate([level.segment(t) for level in self._settled]) for t in range(self.n_parts)]
         order = np.concatenate(orders)
         self.packed = self.packed.reordered(order, n_threads=self.n_parts, in_place=in_place)
@@ -345,6 +359,8 @@ class Rows:
 
     def decisions(self, feature: Ints, goes_left: Bytes) -> tuple[Any, ...]:
         """What a kernel needs to find the side of a row: columns, what their codes mean, and the nodes' splits."""
+        if isinstance(self.packed, SparseColumns):
+            return (*self.packed.columns_of(feature), self.layout.bin_of_code, feature, goes_left)
         return (self.packed.columns, self.layout.column_of_feature, self.layout.bin_of_code, feature, goes_left)
 
     def run(self, kernel: Callable[..., object], tasks: Sequence[tuple[Any, ...]], *, updates: int) -> None:

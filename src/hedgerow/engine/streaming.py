@@ -21,22 +21,22 @@ from hedgerow.engine.binning import BinMapper, FeatureBins, check_max_bins
 from hedgerow.engine.blocks import Blocks, Piece
 from hedgerow.engine.dtypes import Bools, Bytes, Ints
 from hedgerow.engine.edge_search import POINTS, EdgeSearch, Question, Summary, merge, summarise
+from hedgerow.engine.level_groups import ManyLevels, check_many_levels
 from hedgerow.engine.table import (
-    MAX_LEVELS,
-    Coded,
     Level,
     Raw,
+    Rule,
     are_categorical,
-    coded_values,
+    as_coded,
     family_of,
-    is_missing,
     open_source,
-    plain_level,
+    plain_levels,
     read_table,
+    rows_of_levels,
     sorted_levels,
+    time_rules,
 )
 from hedgerow.engine.threads import Team
-from hedgerow.errors import InvalidInput
 
 COLUMNS_SEARCHED, COLUMNS_READ = 8, 64
 """Columns of many rows whose edges are searched together, for each takes some tens of megabytes meanwhile; and columns
@@ -72,32 +72,22 @@ class RowChoice(NamedTuple):
 class LevelsSeen:
     """The levels of a categorical column: those that its type declares, and those that rows have."""
 
-    is_there: dict[Level, bool] = field(default_factory=dict)  # by level: whether a row has it
+    n_rows: dict[Level, int] = field(default_factory=dict)  # by level: how many rows have it
 
     def add(self, raw: Raw, label: str) -> None:
         """The levels of some more rows."""
-        coded = raw if isinstance(raw, Coded) else coded_values(raw, label)
+        coded = as_coded(raw, label)
         family_of(coded.values, label)
-        present = np.zeros(len(coded.values), np.bool_)
-        present[coded.codes[coded.codes >= 0]] = True
-        for value, there in zip(coded.values, present.tolist(), strict=True):
-            if not is_missing(value):
-                self.join(LevelsSeen({plain_level(value): there}))
-        if sum(self.is_there.values()) > MAX_LEVELS:
-            raise InvalidInput(
-                f"{label} has more than {MAX_LEVELS} levels, but at most {MAX_LEVELS} are supported; "
-                "group the rare ones, or give the column as numbers"
-            )
+        self.join(LevelsSeen(rows_of_levels(plain_levels(coded), coded.codes)))
 
     def join(self, other: LevelsSeen) -> None:
         """Those that were seen elsewhere."""
-        for level, there in other.is_there.items():
-            self.is_there[level] = there or self.is_there.get(level, False)
+        for level, count in other.n_rows.items():
+            self.n_rows[level] = self.n_rows.get(level, 0) + count
 
-    def levels(self, label: str) -> tuple[Level, ...]:
-        """All of them, as for a column in memory."""
-        known = list(self.is_there)
-        return sorted_levels(known, Coded(np.flatnonzero(list(self.is_there.values())), known, declared=True), label)
+    def levels(self, label: str, many_levels: ManyLevels) -> tuple[tuple[Level, ...], Rule | None]:
+        """All of them, or groups of them by a rule, as for a column in memory."""
+        return sorted_levels(self.n_rows, self.n_rows, label, many_levels, declared=True)
 
 
 def see_levels(batches: Batches, where: str) -> dict[str, LevelsSeen]:
@@ -197,24 +187,33 @@ def fit_bins(
     choice: RowChoice = RowChoice(),  # noqa: B008 - a tuple of None
     *,
     categorical_features: Any = "from_dtype",
+    many_levels: ManyLevels = "refuse",
     n_threads: int = 1,
 ) -> BinMapper:
     """The bins that `BinMapper.fit` gives for all rows that were chosen; levels are those of all rows there are."""
-    return find_bins(blocks, max_bins, AnswersHere(blocks, choice, n_threads), categorical_features)
+    return find_bins(blocks, max_bins, AnswersHere(blocks, choice, n_threads), categorical_features, many_levels)
 
 
-def find_bins(blocks: Any, max_bins: int, answers: Answers, categorical_features: Any = "from_dtype") -> BinMapper:
+def find_bins(
+    blocks: Any,
+    max_bins: int,
+    answers: Answers,
+    categorical_features: Any = "from_dtype",
+    many_levels: ManyLevels = "refuse",
+) -> BinMapper:
     """The bins of the columns of `blocks`, from what their rows answer."""
     check_max_bins(max_bins)
+    check_many_levels(many_levels)
     is_categorical = dict(zip(blocks.names, are_categorical(blocks.empty(), categorical_features), strict=True))
     by_levels = [name for name in blocks.names if is_categorical[name]]
     seen: dict[str, LevelsSeen] = {}
     for group in in_groups(by_levels, COLUMNS_READ):
         seen |= answers.levels(group)
+    rules = time_rules(blocks.empty(), blocks.where)
     features = {
-        name: FeatureBins(name, levels=seen[name].levels(f"{blocks.where}: column {name!r}"))
+        name: FeatureBins(name, None, *seen[name].levels(f"{blocks.where}: column {name!r}", many_levels))
         if is_categorical[name]
-        else FeatureBins(name, edges=np.empty(0))
+        else FeatureBins(name, edges=np.empty(0), rule=rules[name])
         for name in blocks.names
     }
     numeric = [name for name in blocks.names if not is_categorical[name]]
@@ -225,12 +224,13 @@ def find_bins(blocks: Any, max_bins: int, answers: Answers, categorical_features
 
 
 def _with_edges(features: Sequence[FeatureBins], max_bins: int, answers: Answers) -> list[FeatureBins]:
+    rules = {feature.name: feature.rule for feature in features}
     searches = {feature.name: EdgeSearch(answers.total_weight, max_bins - 1) for feature in features}
     while questions := {name: s.question for name, s in searches.items() if s.question is not None}:
         asked = [feature for feature in features if feature.name in questions]
         for name, answer in answers.ask(asked, questions).items():
             searches[name].learn(answer)
-    return [FeatureBins(name, edges=search.edges) for name, search in searches.items()]
+    return [FeatureBins(name, edges=search.edges, rule=rules[name]) for name, search in searches.items()]
 
 
 def in_groups(names: Sequence[str], size: int) -> list[Sequence[str]]:

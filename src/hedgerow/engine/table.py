@@ -9,9 +9,14 @@ Levels are sorted (numbers by value, text by code point), so they do not depend 
 pandas category, a polars Enum or an arrow dictionary declares are kept although no row has them, unless that makes more
 than 255; text, object and polars Categorical columns have the levels that occur.
 
+Dates, times and durations are numbers of seconds (`times.py`), booleans are 0 and 1, both with NaN for "missing". Of
+sparse matrices (scipy's) only what is stored is kept; the rest is 0, as scikit-learn has it, and not missing. More than
+255 levels are put into groups (`level_groups.py`). What was done is the column's `rule`, which its model keeps.
+
 A table is read in two steps. `open_source` gives the columns as they are: numpy arrays of numbers, or codes into a list
 of values. Arrays are numpy's; data frames are pandas', polars' or pyarrow's, recognised by the module of the object
-given: none of the three is ever imported on our own account. `read_table` then decides what each column is.
+given, as scipy's matrices are: none of these is ever
+imported on our own account. `read_table` then decides what each column is.
 """
 
 from __future__ import annotations
@@ -19,32 +24,101 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import numpy as np
 
-from hedgerow.engine.dtypes import MAX_BINS
+from hedgerow.engine.dtypes import MAX_BINS, ROW_ID, Ints, RowIds
+from hedgerow.engine.level_groups import (
+    GROUP_RULES,
+    MOST_GROUPS,
+    GroupRule,
+    ManyLevels,
+    check_many_levels,
+    frequent_levels,
+    hash_groups,
+    places,
+)
+from hedgerow.engine.times import TIME_RULES, TimeRule, rule_of_dtype, seconds_of, seconds_of_value, time_rule
 from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType
 
 if TYPE_CHECKING:
     from hedgerow.engine.binning import FeatureBins
 
 Level = str | int | float | bool
+Rule = TimeRule | GroupRule
+RULES: tuple[Rule, ...] = (*get_args(TimeRule), *get_args(GroupRule))
 MAX_LEVELS = MAX_BINS - 1
 _EXACT_IN_FLOAT32 = 2**24
+_FAMILIES = {"text": "text", "number": "numbers", "time": "dates", "duration": "durations"}
+_ARROW_TIMES = ("date", "time", "duration")  # how arrow's types begin, those of timestamps too
 _MISSING_TYPES = ("NoneType", "NAType", "NaTType")
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One feature: floats with NaN for missing, or (when `levels` is given) int32 codes with -1 for missing."""
+    """One feature: floats with NaN for missing, or (when `levels` is given) int32 codes with -1 for missing.
+
+    `rule` says how numbers or levels were made of what was given, where that is not as they are.
+    """
 
     name: str
     values: np.ndarray
     levels: tuple[Level, ...] | None = None
+    rule: Rule | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values."""
+        return self.values.dtype
+
+    def with_values(self, values: np.ndarray) -> Column:
+        """The same column of other rows."""
+        return replace(self, values=values)
+
+    def taken(self, rows: Any) -> Column:
+        """Some of its rows, in this order."""
+        return self.with_values(self.values[rows])
+
+
+class SparseColumn(Column):
+    """A numeric column of zeros but for some rows: `values` are made each time somebody asks for them."""
+
+    n_rows: int
+    rows: RowIds  # increasing
+    stored: np.ndarray  # their values; NaN for missing
+
+    def __init__(self, name: str, n_rows: int, rows: RowIds, stored: np.ndarray) -> None:
+        own = {"name": name, "levels": None, "rule": None, "n_rows": n_rows, "rows": rows, "stored": stored}
+        self.__dict__.update(own)  # it is frozen
+
+    @property
+    def values(self) -> np.ndarray:
+        """All of them."""
+        values = np.zeros(self.n_rows, self.stored.dtype)
+        values[self.rows] = self.stored
+        return values
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values."""
+        return self.stored.dtype
+
+    def with_values(self, values: np.ndarray) -> Column:
+        """The same column of other rows."""
+        there = np.flatnonzero(values)  # NaN too
+        return SparseColumn(self.name, len(values), there.astype(ROW_ID), values[there])
+
+    def tally(self, weights: Ints | None = None) -> tuple[np.ndarray, Ints]:
+        """Values with whole weights, 1 for each row unless given: those stored, and one zero for all the others."""
+        stored = np.ones(len(self.rows), np.int64) if weights is None else weights[self.rows]
+        total = self.n_rows if weights is None else int(weights.sum())
+        zeros = np.array([total - int(stored.sum())], np.int64)
+        return np.append(self.stored, self.stored.dtype.type(0)), np.concatenate([stored, zeros])
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +135,7 @@ class Table:
 
         float32 if no column needs float64. A view, not a copy, where the columns already lie so in memory.
         """
-        wanted = np.dtype(dtype) if dtype is not None else self._common_dtype
+        wanted = np.dtype(dtype) if dtype is not None else self.common_dtype
         grid = self.grid
         if grid is not None and grid.dtype == wanted:
             return grid[start:stop]  # read-only, like what follows: kernels are then compiled for one kind of array
@@ -83,6 +157,8 @@ class Table:
     @cached_property
     def grid(self) -> np.ndarray | None:
         """All columns as one C-ordered 2-D view, if that is how they lie in memory (numpy, one-block pandas)."""
+        if self.is_sparse:
+            return None
         first = self.columns[0].values
         step, row_stride = first.itemsize, first.itemsize * len(self.columns)
         address = first.__array_interface__["data"][0]
@@ -96,8 +172,18 @@ class Table:
         )
 
     @cached_property
-    def _common_dtype(self) -> np.dtype[Any]:
-        wide = any(column.levels is None and column.values.dtype == np.float64 for column in self.columns)
+    def is_sparse(self) -> bool:
+        """Whether it was a sparse matrix: then rows are not to be looked at as a matrix."""
+        return any(isinstance(column, SparseColumn) for column in self.columns)
+
+    def taken(self, rows: Any) -> Table:
+        """Some of the rows, in this order."""
+        return replace(self, columns=tuple(column.taken(rows) for column in self.columns), n_rows=len(rows))
+
+    @cached_property
+    def common_dtype(self) -> np.dtype[Any]:
+        """float64 if a numeric column has it, else float32."""
+        wide = any(column.levels is None and column.dtype == np.float64 for column in self.columns)
         return np.dtype(np.float64 if wide else np.float32)
 
 
@@ -107,15 +193,17 @@ def read_table(
     categorical_features: Any = "from_dtype",
     like: Sequence[FeatureBins] | None = None,
     parse_text: bool = False,
+    many_levels: ManyLevels = "refuse",
     where: str = "X",
 ) -> Table:
-    """Read a numpy array, a pandas or polars data frame or a pyarrow table.
+    """Read a numpy array, a pandas or polars data frame, a pyarrow table or a sparse matrix of scipy.
 
     `categorical_features`: "from_dtype" (category, text, dictionary and enum columns are categorical), names or indices
     of columns that are categorical too, None (no column is), or a boolean mask: exactly those.
     `like`: the features of a trained model. Columns are found by name (by position where either side has no names),
     put into the model's order, and levels are mapped onto the model's; unseen ones become -1. Text where the model has
     numbers is refused unless `parse_text`.
+    `many_levels`: what becomes of a column with more than 255 (`level_groups.py`).
     `where` names the table in error messages.
     """
     source = source_of_table(X) if isinstance(X, Table) else open_source(X, where)
@@ -128,12 +216,13 @@ def read_table(
         raise InvalidInput(f"{where} has more than one column named {_quoted(repeated)}; names must be unique")
     if like is not None:
         return _read_like(source, like, where, parse_text=parse_text)
+    check_many_levels(many_levels)
     wanted = _wanted_categorical(source, categorical_features, where)
     columns = []
     for name, raw, wish in zip(source.names, source.columns, wanted, strict=True):
         label = f"{where}: column {name!r}"
         is_categorical = _has_levels(raw, wish, source, label)
-        columns.append(_categorical(name, raw, None, label) if is_categorical else _numeric(name, raw, label))
+        columns.append(_own_levels(name, raw, label, many_levels) if is_categorical else numeric(name, raw, label))
     return Table(tuple(columns), source.n_rows, source.names, source.has_names)
 
 
@@ -149,6 +238,15 @@ def are_categorical(X: Any, categorical_features: Any, where: str = "X") -> list
     source = open_source(X, where)
     wanted = zip(source.names, source.columns, _wanted_categorical(source, categorical_features, where), strict=True)
     return [_has_levels(raw, wish, source, f"{where}: column {name!r}") for name, raw, wish in wanted]
+
+
+def time_rules(X: Any, where: str = "X") -> dict[str, TimeRule | None]:
+    """By column: whether its type says that it holds times or durations; of a data frame this needs no rows."""
+    source = open_source(X, where)
+    return {
+        name: raw.rule if isinstance(raw, Times) else None
+        for name, raw in zip(source.names, source.columns, strict=True)
+    }
 
 
 def _has_levels(raw: Raw, wish: bool | None, source: Source, label: str) -> bool:
@@ -199,9 +297,10 @@ def _read_like(source: Source, like: Sequence[FeatureBins], where: str, *, parse
     for feature, raw in zip(like, columns_like(source, like, where), strict=True):
         label = f"{where}: column {feature.name!r}"
         if feature.levels is None:
-            columns.append(_numeric(feature.name, raw, label, for_model=not parse_text))
+            column = numeric(feature.name, raw, label, for_model=not parse_text)
+            columns.append(_with_rule(column, raw, feature.rule, label))
         else:
-            columns.append(_categorical(feature.name, raw, feature.levels, label))
+            columns.append(_categorical(feature.name, raw, feature.levels, feature.rule, label))
     expected = tuple(feature.name for feature in like)
     return Table(tuple(columns), source.n_rows, expected, has_names=has_own_names(expected))
 
@@ -234,23 +333,58 @@ def has_own_names(names: Sequence[str]) -> bool:
 
 def source_of_table(table: Table) -> Source:
     """A table that was read already, as if it came from outside."""
-    raws = [
-        column.values if column.levels is None else Coded(column.values, list(column.levels), declared=True)
-        for column in table.columns
-    ]
-    return Source(table.names, table.has_names, table.n_rows, raws, text_is_categorical=True)
+    return Source(table.names, table.has_names, table.n_rows, map(_raw_column, table.columns), text_is_categorical=True)
+
+
+def _raw_column(column: Column) -> Raw:
+    if column.levels is not None:
+        return Coded(column.values, list(column.levels), declared=True, rule=column.rule)
+    if isinstance(column, SparseColumn):
+        return Sparse(column.n_rows, column.rows, column.stored)
+    return column.values if column.rule not in TIME_RULES else Times(column.values, column.rule)
 
 
 # --- one column ----------------------------------------------------------------------------------------------------
 
 
-def _numeric(name: str, raw: Raw, label: str, *, for_model: bool = False) -> Column:
+def numeric(name: str, raw: Raw, label: str, *, for_model: bool = False) -> Column:
+    """A column of numbers; of text only where all of it reads as numbers, and not `for_model`."""
     if isinstance(raw, np.ndarray):
         return Column(name, as_floats(raw, label))
-    if family_of(raw.values, label) == "text" and for_model:
+    if isinstance(raw, Times):
+        return Column(name, raw.seconds, rule=raw.rule)
+    if isinstance(raw, Sparse):
+        return SparseColumn(name, raw.n_rows, raw.rows, as_floats(raw.stored, label))
+    family = family_of(raw.values, label)
+    if family in TIME_RULES:
+        seconds = [math.nan if is_missing(value) else seconds_of_value(value) for value in raw.values]
+        return Column(name, np.array([*seconds, math.nan])[raw.codes], rule=family)
+    if family == "text" and for_model:
         raise InvalidInput(f"{label} is numeric in the model, but holds text here")
     numbers = [_parsed(value, label) for value in raw.values]
     return Column(name, narrowest(np.array([*numbers, math.nan]))[raw.codes])  # the last place answers code -1
+
+
+def _with_rule(column: Column, raw: Raw, rule: Rule | None, label: str) -> Column:
+    """The column as a model has it, if it holds what the model does: times, durations or plain numbers."""
+    if column.rule == rule:
+        return column
+    if isinstance(raw, Coded) and column.rule is None and not (raw.codes >= 0).any():  # objects that are all missing
+        return replace(column, rule=rule)
+    raise _other_rule(rule, column.rule, label)
+
+
+def _other_rule(wanted: Rule | None, found: Rule | None, label: str) -> InvalidInput:
+    words = {"time": "dates or times", "duration": "durations", None: "numbers"}
+    here, there = words[found], words[wanted]
+    return InvalidInput(f"{label} holds {there} in the model, but {here} here; give it as {there}")
+
+
+def check_rule(raw: Raw, rule: Rule | None, label: str) -> None:
+    """Raise if the type of a column, whatever its rows hold, is not that of times, durations or numbers as wanted."""
+    found = raw.rule if isinstance(raw, Times) else None
+    if not isinstance(raw, Coded) and found != rule:
+        raise _other_rule(rule, found, label)
 
 
 def _parsed(value: Any, label: str) -> float:
@@ -267,35 +401,88 @@ def _parsed(value: Any, label: str) -> float:
         ) from None
 
 
-def _categorical(name: str, raw: Raw, levels: tuple[Level, ...] | None, label: str) -> Column:
-    coded = raw if isinstance(raw, Coded) else coded_values(raw, label)  # numbers that somebody declared to be levels
+def as_coded(raw: Raw, label: str) -> Coded:
+    """Levels as codes, also where they are numbers that somebody declared to be levels."""
+    if isinstance(raw, Coded):
+        return raw
+    if isinstance(raw, Times):
+        raise InvalidInput(f"{label} holds dates, times or durations, which are numbers here, and no levels")
+    return coded_values(raw.dense() if isinstance(raw, Sparse) else raw, label)
+
+
+def _own_levels(name: str, raw: Raw, label: str, many_levels: ManyLevels) -> Column:
+    """A categorical column with levels of its own; those of a table that was read already keep their rule."""
+    coded = as_coded(raw, label)
+    if coded.rule is not None:
+        return Column(name, coded.codes, tuple(coded.values), coded.rule)
+    family_of(coded.values, label)
+    plain = plain_levels(coded)
+    levels, rule = sorted_levels(plain, rows_of_levels(plain, coded.codes), label, many_levels, declared=coded.declared)
+    return _categorical(name, coded, levels, rule, label)
+
+
+def _categorical(name: str, raw: Raw, levels: tuple[Level, ...], rule: Rule | None, label: str) -> Column:
+    """A column with the levels of a model, or with those that were just found."""
+    coded = as_coded(raw, label)
+    if coded.rule is not None:
+        check_groups(coded, levels, rule, label)
+        return Column(name, coded.codes, levels, rule)
     family = family_of(coded.values, label)
-    plain = [None if is_missing(value) else plain_level(value) for value in coded.values]
-    if levels is None:
-        levels = sorted_levels(plain, coded, label)
-    elif family != "nothing" and levels and isinstance(levels[0], str) != (family == "text"):
-        theirs = "text" if isinstance(levels[0], str) else "numbers"
-        raise InvalidInput(f"{label} has levels that are {theirs} in the model, but holds {family} here")
-    index = {level: code for code, level in enumerate(levels)}
-    # The last place answers code -1.
-    lookup = np.array([-1 if value is None else index.get(value, -1) for value in plain] + [-1], np.int32)
-    return Column(name, lookup[coded.codes], levels)
+    if family in TIME_RULES:
+        raise InvalidInput(f"{label} has levels in the model, but holds dates, times or durations here")
+    plain = plain_levels(coded)
+    if rule in GROUP_RULES:
+        found = places(plain, levels, rule)
+    else:
+        if family != "nothing" and levels and isinstance(levels[0], str) != (family == "text"):
+            theirs = "text" if isinstance(levels[0], str) else "numbers"
+            raise InvalidInput(f"{label} has levels that are {theirs} in the model, but holds {family} here")
+        index = {level: code for code, level in enumerate(levels)}
+        found = [-1 if value is None else index.get(value, -1) for value in plain]
+    return Column(name, np.array([*found, -1], np.int32)[coded.codes], levels, rule)  # the last place answers code -1
 
 
-def sorted_levels(plain: Sequence[Level | None], coded: Coded, label: str) -> tuple[Level, ...]:
-    """The levels of a column whose values are `plain` (None: missing): those declared; if too many, those in rows."""
+def check_groups(coded: Coded, levels: tuple[Level, ...] | None, rule: Rule | None, label: str) -> None:
+    """Raise unless the groups of a table that was read already are those that are wanted."""
+    if (coded.rule, tuple(coded.values)) != (rule, levels):
+        raise InvalidInput(f"{label} was put into groups of levels already, and they are not those of the model")
+
+
+def plain_levels(coded: Coded) -> list[Level | None]:
+    """The values as levels; None for those that are missing."""
+    return [None if is_missing(value) else plain_level(value) for value in coded.values]
+
+
+def rows_of_levels(plain: Sequence[Level | None], codes: np.ndarray) -> dict[Level, int]:
+    """How many rows have each level; 0 for one that is only declared."""
+    counts: dict[Level, int] = {}
+    for value, count in zip(plain, np.bincount(codes[codes >= 0], minlength=len(plain)).tolist(), strict=True):
+        if value is not None:
+            counts[value] = counts.get(value, 0) + count
+    return counts
+
+
+def sorted_levels(
+    plain: Iterable[Level | None], n_rows: dict[Level, int], label: str, many_levels: ManyLevels, *, declared: bool
+) -> tuple[tuple[Level, ...], Rule | None]:
+    """The levels of a column, and the rule that they are groups by, if they are too many.
+
+    They are those that are declared; if these are too many, or none is, those that rows have.
+    """
     kept = {value for value in plain if value is not None}
-    if not coded.declared or len(kept) > MAX_LEVELS:
-        present = np.unique(coded.codes[coded.codes >= 0])
-        kept = {value for value in (plain[code] for code in present) if value is not None}
-    if len(kept) > MAX_LEVELS:
-        raise InvalidInput(
-            f"{label} has {len(kept)} levels, but at most {MAX_LEVELS} are supported; "
-            "group the rare ones, or give the column as numbers"
-        )
+    if not declared or len(kept) > MAX_LEVELS:
+        kept = {value for value, count in n_rows.items() if count}
     if any(isinstance(level, float) and math.isinf(level) for level in kept):
         raise InvalidInput(f"{label} has an infinite value, which cannot be a level")
-    return tuple(sorted(kept))  # all text or all numbers, as family_of has checked
+    if len(kept) <= MAX_LEVELS:
+        return tuple(sorted(kept)), None  # all text or all numbers, as family_of has checked
+    if many_levels == "refuse":
+        raise InvalidInput(
+            f"{label} has {len(kept)} levels, but at most {MAX_LEVELS} are supported; group the rare ones, give the "
+            "column as numbers, or let it be done by a rule: many_levels='hash' or 'frequent'"
+        )
+    levels = hash_groups(MOST_GROUPS) if many_levels == "hash" else frequent_levels(n_rows)
+    return levels, many_levels
 
 
 def plain_level(value: Any) -> Level:
@@ -315,9 +502,31 @@ class Coded(NamedTuple):
     codes: np.ndarray
     values: list[Any]
     declared: bool  # the column's type says that these are levels; else the values have to be looked at
+    rule: Rule | None = None  # they are groups of levels already
 
 
-Raw = np.ndarray | Coded
+class Times(NamedTuple):
+    """Dates, times or durations in seconds, NaN for missing."""
+
+    seconds: np.ndarray
+    rule: TimeRule
+
+
+class Sparse(NamedTuple):
+    """Zeros but for some rows, in increasing order."""
+
+    n_rows: int
+    rows: RowIds
+    stored: np.ndarray
+
+    def dense(self) -> np.ndarray:
+        """All values."""
+        values = np.zeros(self.n_rows, self.stored.dtype)
+        values[self.rows] = self.stored
+        return values
+
+
+Raw = np.ndarray | Coded | Times | Sparse
 
 
 class Source(NamedTuple):
@@ -334,10 +543,8 @@ def open_source(X: Any, where: str) -> Source:
     """The columns of `X`, whichever library it comes from; `where` names it in errors."""
     library = type(X).__module__.partition(".")[0]
     kind = type(X).__name__
-    if library == "scipy" or hasattr(X, "tocsr"):
-        raise InvalidType(
-            f"Sparse data was passed for {where}, but dense data is required; densify it with X.toarray()"
-        )
+    if hasattr(X, "tocsc"):
+        return _open_sparse(X, where)
     if isinstance(X, (str, PathLike)) or kind == "Blocks":
         raise InvalidType(
             f"{where} is a table in files, which only the plain estimators read some rows at a time "
@@ -352,6 +559,24 @@ def open_source(X: Any, where: str) -> Source:
     if library == "pyarrow" and kind in ("Table", "RecordBatch"):
         return _open_frame(X.schema.names, X.num_rows, X.column, _raw_arrow, where)
     return _open_numpy(X, where)
+
+
+def _open_sparse(X: Any, where: str) -> Source:
+    if getattr(X, "ndim", 2) != 2:
+        raise InvalidInput(f"Expected 2D array, got {X.ndim}D sparse array instead ({where}).")
+    csc = X.tocsc()
+    try:
+        csc.check_format(full_check=True)  # kernels go by these numbers
+    except ValueError as problem:
+        raise InvalidInput(f"{where} is not a sparse matrix: {problem}") from None
+    if not csc.has_canonical_format:
+        csc = csc.copy()  # else it may be the caller's
+        csc.sum_duplicates()
+    n_rows, n_features = csc.shape
+    rows, stored = csc.indices.astype(ROW_ID), csc.data
+    starts = csc.indptr.tolist()
+    raws = [Sparse(n_rows, rows[a:b], stored[a:b]) for a, b in pairwise(starts)]
+    return Source(default_names(n_features), False, n_rows, raws, text_is_categorical=False)
 
 
 def _open_numpy(X: Any, where: str) -> Source:
@@ -375,13 +600,17 @@ def _open_numpy(X: Any, where: str) -> Source:
         array = array.astype(np.float32)  # in one piece, so that the rows stay together
     elif array.dtype.kind == "f":
         array = as_floats(array, where)
-    raws: Iterable[Raw] = map(coded_objects, array.T) if array.dtype.kind in "OUT" else list(array.T)
+    raws: Iterable[Raw] = list(array.T)
+    if array.dtype.kind in "OUT":
+        raws = map(coded_objects, array.T)
+    elif array.dtype.kind in "Mm":
+        raws = [times(column, where) for column in array.T]
     return Source(default_names(n_features), False, n_rows, raws, text_is_categorical=False)
 
 
 def _unmasked(X: Any) -> Any:
     """Masked means missing."""
-    return X.astype(object).filled(None) if X.dtype.kind in "OUT" else X.astype(float).filled(np.nan)
+    return X.astype(object).filled(None) if X.dtype.kind in "OUTMm" else X.astype(float).filled(np.nan)
 
 
 def _open_frame(
@@ -421,7 +650,12 @@ def _raw_pandas(series: Any, label: str) -> Raw:
             holes = series.to_numpy(dtype=np.float64, na_value=np.nan)
             return _narrowed(holes) if kind in "iub" else np.asarray(holes)
         return np.asarray(series.to_numpy(dtype=np.dtype(f"{kind}{dtype.itemsize}")))
-    if kind in "mMc":
+    if type(dtype).__name__ == "ArrowDtype" and str(dtype).startswith(_ARROW_TIMES):
+        return _raw_arrow(series.array.__arrow_array__(), label)
+    if kind in "mM":
+        utc = series if isinstance(dtype, np.dtype) else series.dt.tz_convert("UTC").dt.tz_localize(None)
+        return times(utc.to_numpy(), label)
+    if kind == "c":
         raise _refusal(dtype, label)
     codes, distinct = series.factorize()
     is_text = str(dtype).startswith(("str", "large_str"))
@@ -434,7 +668,11 @@ def _raw_polars(series: Any, label: str) -> Raw:
     if kind == "Boolean":
         return _narrowed(series.cast(float).to_numpy())
     if kind == "Null":
-        return np.full(len(series), np.nan, np.float32)
+        return _nothing(len(series))
+    if kind in ("Date", "Datetime", "Duration"):
+        return times(series.to_numpy(), label)
+    if kind == "Time":
+        return _raw_arrow(series.to_arrow(), label)
     if kind in ("String", "Categorical", "Enum"):
         text = series.cast(str)
         distinct = dtype.categories.to_list() if kind == "Enum" else text.drop_nulls().unique().to_list()
@@ -459,7 +697,11 @@ def _raw_arrow(column: Any, label: str) -> Raw:
     if pa.types.is_floating(kind):
         return np.asarray(column.to_numpy(zero_copy_only=False))
     if pa.types.is_null(kind):
-        return np.full(len(column), np.nan, np.float32)
+        return _nothing(len(column))
+    if pa.types.is_time(kind):  # of the day
+        column = column.cast(pa.time64("ns")).cast(pa.int64()).cast(pa.duration("ns"))
+    if pa.types.is_temporal(kind):
+        return times(column.to_numpy(zero_copy_only=False), label)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return _coded_arrow(column.cast(pa.large_string()).dictionary_encode())
     if pa.types.is_dictionary(kind):
@@ -479,6 +721,19 @@ def _coded_arrow(column: Any) -> Coded:
     return Coded(np.concatenate(codes), values, declared=True)
 
 
+def times(values: np.ndarray, label: str) -> Times:
+    """Dates, times or durations of numpy's types."""
+    try:
+        return Times(seconds_of(values), rule_of_dtype(values.dtype))
+    except TypeError:  # durations of months and years
+        raise _refusal(values.dtype, label) from None
+
+
+def _nothing(n_rows: int) -> Coded:
+    """A column of a type that has no values: it fits every kind of column."""
+    return Coded(np.full(n_rows, -1, np.int32), [], declared=False)
+
+
 def default_names(count: int) -> tuple[str, ...]:
     """What columns without names are called: x0, x1, ..."""
     return tuple(f"x{j}" for j in range(count))
@@ -488,19 +743,20 @@ def default_names(count: int) -> tuple[str, ...]:
 
 
 def family_of(values: Iterable[Any], label: str) -> str:
-    """What the values are: "text", "number", or "nothing" where all are missing. Refuses anything else."""
+    """What the values are: "text", "number", "time", "duration", or "nothing" where all are missing; else refuses."""
     found = ""
     for value in values:
         if is_missing(value):
             continue
-        family = "text" if isinstance(value, str) else "number" if _is_number(value) else ""
+        family = "text" if isinstance(value, str) else time_rule(value) or ("number" if _is_number(value) else "")
         if not family:
             raise InvalidType(
                 f"{label} holds a value of type {type(value).__name__!r} (a float() argument must be a string or a "
                 "real number); turn the column into numbers or text first"
             )
         if found and found != family:
-            raise InvalidInput(f"{label} mixes text and numbers; make it all text or all numbers")
+            two = " and ".join(words for each, words in _FAMILIES.items() if each in (found, family))
+            raise InvalidInput(f"{label} mixes {two}; make it all text or all numbers")
         found = family
     return found or "nothing"
 
@@ -510,9 +766,11 @@ def _is_number(value: Any) -> bool:
 
 
 def is_missing(value: Any) -> bool:
-    """None, NaN, or the NA and NaT of pandas."""
+    """None, NaN, or the NA and NaT of pandas and numpy."""
     if type(value).__name__ in _MISSING_TYPES:
         return True
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return bool(np.isnat(value))
     return isinstance(value, float | np.floating) and math.isnan(value)
 
 

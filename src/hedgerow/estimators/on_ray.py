@@ -33,6 +33,7 @@ from hedgerow.engine.rows_ray.stored import (
     join_ranges,
     stored_blocks,
 )
+from hedgerow.engine.sparse import written_out
 from hedgerow.engine.streaming import find_bins
 from hedgerow.errors import InvalidParameter
 from hedgerow.estimators.streamed import BlockRows
@@ -79,7 +80,8 @@ class _Place:
         self.crew.assign(self._stored)
         steps = None if rows.weight is None else steps_of(rows.weight)
         total = len(rows.labels) if steps is None else int(steps.whole(rows.weight).sum())
-        return find_bins(rows.blocks, max_bins, CrewAnswers(self.crew, total), rows.categorical_features)
+        answers = CrewAnswers(self.crew, total)
+        return find_bins(rows.blocks, max_bins, answers, rows.categorical_features, rows.many_levels)
 
     def train(
         self, params: BoostingParams, mapper: BinMapper, init: Ensemble | None, **watched: Any
@@ -93,7 +95,8 @@ class _Place:
         if self._stored:
             self.crew.assign(self._stored)
         else:
-            held = CodedRows(self._rows.codes(mapper, params.n_threads), labels, weight, np.empty((0, 2), np.int64))
+            codes = written_out(self._rows.codes(mapper, params.n_threads))
+            held = CodedRows(codes, labels, weight, np.empty((0, 2), np.int64))
             self.crew.assign(blocks_in_memory(self._ray, self._backend, held, len(self.crew.actors)))
         setup = Setup(mapper, loss, ensemble.base_scores, quantiser, self._backend.threads)
         counts_first = params.min_rows_per_sum > 1

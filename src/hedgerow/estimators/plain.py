@@ -32,9 +32,11 @@ from hedgerow.engine.export_pmml import export_pmml
 from hedgerow.engine.export_treelite import export_treelite
 from hedgerow.engine.export_xgboost import export_xgboost
 from hedgerow.engine.interactions import interactions
+from hedgerow.engine.level_groups import ManyLevels
 from hedgerow.engine.losses import BoostingParams, MissingUnseen
 from hedgerow.engine.rows_ray.cluster import RayBackend, chosen_backend, dataset_as_blocks
 from hedgerow.engine.scratch import Room
+from hedgerow.engine.sparse import SparseCodes
 from hedgerow.engine.table import Table, read_table
 from hedgerow.engine.threads import resolve_n_jobs
 from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType, ModelFileError
@@ -82,14 +84,12 @@ class _Rows:
     def bins(self, max_bins: int, n_threads: int) -> BinMapper:
         return BinMapper.fit(self.table, max_bins, self.weight, n_threads)
 
-    def codes(self, mapper: BinMapper, n_threads: int) -> Bytes:
-        return mapper.transform(self.table, n_threads)
+    def codes(self, mapper: BinMapper, n_threads: int) -> Bytes | SparseCodes:
+        return mapper.sparse_codes(self.table) if self.table.is_sparse else mapper.transform(self.table, n_threads)
 
     def take(self, rows: npt.NDArray[Any]) -> _Rows:
-        columns = tuple(replace(column, values=column.values[rows]) for column in self.table.columns)
-        n_rows = columns[0].values.shape[0]
         weight = None if self.weight is None else self.weight[rows]
-        return _Rows(replace(self.table, columns=columns, n_rows=n_rows), self.labels[rows], weight)
+        return _Rows(self.table.taken(rows), self.labels[rows], weight)
 
 
 _AnyRows = _Rows | BlockRows
@@ -116,6 +116,7 @@ class BoostedTrees(BaseEstimator):
     subsample: float = 1.0
     max_bins: int = 256
     categorical_features: Any = "from_dtype"
+    many_levels: ManyLevels = "frequent"
     monotonic_cst: Any = None
     interaction_cst: Any = None
     warm_start: bool = False
@@ -159,9 +160,10 @@ class BoostedTrees(BaseEstimator):
     ) -> Self:
         """Train on the table `X` and the labels `y`.
 
-        `X`: numpy array, pandas or polars data frame, or arrow table; NaN and None are missing values. Rows of weight 0
-        are left out. `X_val, y_val` (or `eval_set=[(X, y), ...]` as in XGBoost, of which the last one counts) are
-        rows to watch while training; with early_stopping="auto" training stops when they no longer improve.
+        `X`: numpy array, pandas or polars data frame, arrow table or sparse matrix; NaN and None are missing values,
+        and what a sparse matrix does not store is 0. Rows of weight 0 are left out. `X_val, y_val` (or
+        `eval_set=[(X, y), ...]` as in XGBoost, of which the last one counts) are rows to watch while training; with
+        early_stopping="auto" training stops when they no longer improve.
 
         Tables may also be in Parquet files, and larger than memory: `X` is then the path of a file or folder, or
         `Blocks`, and labels and weights are names of columns (docs/scale.md). With `backend="ray"` they may be spread
@@ -199,13 +201,14 @@ class BoostedTrees(BaseEstimator):
         X = dataset_as_blocks(X, y)
         blocks, y, weight = streamed.opened(X, y, weight)
         self._check_names(X if blocks is None else blocks.empty(), reset=reset)
-        table = blocks or read_table(X, categorical_features=self.categorical_features, like=like, where=f"X{of}")
+        how: dict[str, Any] = {"categorical_features": self.categorical_features, "many_levels": self.many_levels}
+        table = blocks or read_table(X, **how, like=like, where=f"X{of}")
         weight = inputs.read_weights(streamed.read_column(blocks, weight), table.n_rows, f"sample_weight{of}")
         counted = np.arange(table.n_rows) if weight is None else np.flatnonzero(weight)
         labels = streamed.read_labels(blocks, y, counted, table.n_rows, read)
         if isinstance(table, Table):
             return _Rows(table, labels, weight), counted
-        return BlockRows(table, labels, weight, self.categorical_features), counted
+        return BlockRows(table, labels, weight, **how), counted
 
     def _known_labels(self, where: str) -> streamed.ReadLabels:
         """Labels as an earlier fit read them."""
@@ -249,14 +252,18 @@ class BoostedTrees(BaseEstimator):
         """
         return rows
 
-    def _bin(self, rows: _AnyRows) -> tuple[BinMapper, Bytes]:
+    def _bin(self, rows: _AnyRows) -> tuple[BinMapper, Bytes | SparseCodes]:
         """Cut the columns into bins (an earlier model's, when continuing it); the codes are one row per column."""
         n_threads = resolve_n_jobs(self.n_jobs)
         earlier = self._earlier()
         mapper = earlier.mapper if earlier else rows.bins(self.max_bins, n_threads)
         codes = rows.codes(mapper, n_threads)
-        named = zip(mapper.features, codes, strict=True)
-        self._keep_constant([feature.name for feature, column in named if column.min() == column.max()], len(codes))
+        if isinstance(codes, SparseCodes):
+            constant = codes.are_constant().tolist()
+        else:
+            constant = [column.min() == column.max() for column in codes]
+        named = zip(mapper.features, constant, strict=True)
+        self._keep_constant([feature.name for feature, alike in named if alike], len(codes))
         return mapper, codes
 
     def _keep_constant(self, names: list[str], n_columns: int) -> None:
@@ -272,7 +279,9 @@ class BoostedTrees(BaseEstimator):
             data, _ = self._labelled(*data, read, like=mapper.features, reset=False, of=f" of {name}")
         return EvalSet(name, data.codes(mapper, resolve_n_jobs(self.n_jobs)), data.labels, data.weight)
 
-    def _train(self, mapper: BinMapper, codes: Bytes, rows: _AnyRows, eval_sets: list[EvalSet]) -> TrainingResult:
+    def _train(
+        self, mapper: BinMapper, codes: Bytes | SparseCodes, rows: _AnyRows, eval_sets: list[EvalSet]
+    ) -> TrainingResult:
         earlier = self._earlier()
         if earlier is not None and earlier.n_iterations == self.max_iter:
             return TrainingResult(earlier, self.evals_result_, self.best_iteration_)
@@ -377,7 +386,7 @@ class BoostedTrees(BaseEstimator):
         self._check_names(X, reset=False)
         features = self.ensemble_.features
         is_matrix = type(X) is np.ndarray and X.ndim == 2 and X.dtype in (np.float32, np.float64) and len(X) > 0
-        if is_matrix and not any(feature.is_categorical for feature in features):
+        if is_matrix and not any(feature.is_categorical or feature.rule for feature in features):
             rows, n_rows = X, len(X)  # as it is: a single row is predicted twice as fast
         else:
             rows = read_table(X, like=features)
@@ -542,6 +551,7 @@ class BoostedTrees(BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
         tags.input_tags.categorical = True
         return tags
 

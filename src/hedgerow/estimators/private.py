@@ -34,6 +34,7 @@ from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.rows_ray.cluster import chosen_backend, dataset_as_blocks, reachable_address
 from hedgerow.engine.table import read_table
 from hedgerow.engine.threads import resolve_n_jobs
+from hedgerow.engine.times import TIME_RULES, TimeRule
 from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType, ModelFileError
 from hedgerow.estimators import inputs
 from hedgerow.estimators.inputs import takes_parameters
@@ -508,21 +509,21 @@ def _warn_of_folds(estimator: PrivateEstimator) -> None:
 
 def schema_from_data(X: Any, y: Any, *, classes: bool) -> Schema:
     """What the rows themselves say: convenient for a first try, and never private."""
-    table = read_table(X)
+    table = read_table(X, many_levels="hash")
     columns: list[Column] = []
     for column in table.columns:
         if column.levels is not None:
-            columns.append(CategoricalColumn(column.name, tuple(column.levels), may_be_missing=True))
+            hashed: Literal["hash"] | None = "hash" if column.rule == "hash" else None
+            columns.append(CategoricalColumn(column.name, tuple(column.levels), may_be_missing=True, rule=hashed))
             continue
         values = np.asarray(column.values, np.float64)
         there = values[np.isfinite(values)]
         if not there.size:
             raise InvalidInput(f"column {column.name!r} has no value that bounds could be read off")
         low, high = float(there.min()), float(there.max())
-        whole = bool((there == np.floor(there)).all())
-        columns.append(
-            NumericColumn(column.name, low, high if high > low else low + 1.0, integer=whole, may_be_missing=True)
-        )
+        whole = bool((there == np.floor(there)).all()) and column.rule is None
+        time: TimeRule | None = next((rule for rule in TIME_RULES if rule == column.rule), None)
+        columns.append(NumericColumn(column.name, low, high if high > low else low + 1.0, whole, True, time))
     if classes:
         found, _ = inputs.encode_classes(inputs.read_classes(y, table.n_rows))
         return Schema(tuple(columns), classes=tuple(found.tolist()))

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from hedgerow.engine.binning import BinMapper, whole_weights
 from hedgerow.engine.blocks import Blocks
 from hedgerow.engine.dtypes import Bools, Bytes, Floats, Ints
+from hedgerow.engine.level_groups import ManyLevels
 from hedgerow.engine.losses import MOST_ROWS
 from hedgerow.engine.scratch import Room, Scratch
 from hedgerow.engine.streaming import RowChoice, code_blocks, fit_bins
@@ -102,6 +103,7 @@ class BlockRows:
     labels: Floats
     weight: Floats | None
     categorical_features: Any = "from_dtype"
+    many_levels: ManyLevels = "refuse"
     keep: Bools | None = None  # by row of the blocks; labels and weights are of those that are kept
 
     def __post_init__(self) -> None:
@@ -129,9 +131,11 @@ class BlockRows:
             spread[self.keep] = weights
             weights = spread
         choice = RowChoice(self.keep, weights)
-        return fit_bins(
-            self.blocks, max_bins, choice, categorical_features=self.categorical_features, n_threads=n_threads
-        )
+        levels: dict[str, Any] = {
+            "categorical_features": self.categorical_features,
+            "many_levels": self.many_levels,
+        }
+        return fit_bins(self.blocks, max_bins, choice, **levels, n_threads=n_threads)
 
     def codes(self, mapper: BinMapper, n_threads: int) -> Bytes:
         """Codes uint8 [features, rows], in a file."""

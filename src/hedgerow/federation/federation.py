@@ -24,8 +24,9 @@ import numpy as np
 from hedgerow.crypto.identifiers import Duplicates, IdRule
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import Bools, Ints
-from hedgerow.engine.table import Table, open_source, read_table
+from hedgerow.engine.table import Table, open_source, read_table, time_rules
 from hedgerow.engine.threads import resolve_n_jobs
+from hedgerow.engine.times import TimeRule
 from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter
 from hedgerow.estimators.inputs import (
     ALIASES,
@@ -784,7 +785,8 @@ class Brought:
         return PartyData(table, codes, tuple(plain_class(label) for label in found.tolist()))
 
     def _table(self) -> Table:
-        return read_table(self._X, categorical_features=self._categorical, where=f"{self.name}: X")
+        how = {"categorical_features": self._categorical, "many_levels": "hash"}  # which tells nothing about rows
+        return read_table(self._X, **how, where=f"{self.name}: X")
 
     def _look(self) -> tuple[tuple[str, ...], int]:
         """Names of columns and number of rows; raises what is wrong if that is not in rows alone."""
@@ -792,7 +794,8 @@ class Brought:
             return self._strict.table.names, self._strict.table.n_rows
         try:
             names = open_source(self._X, self.name).names
-            table, _ = read_tolerantly(self._X, like=[_any_numbers(name) for name in names], where=self.name)
+            like = [_as_it_is(name, rule) for name, rule in time_rules(self._X, self.name).items()]
+            table, _ = read_tolerantly(self._X, like=like, where=self.name)
             n_labels = len(read_labels(self._y, None, where=self.name)) if self.has_labels else table.n_rows
         except HedgerowError:
             raise self._strict from None
@@ -808,8 +811,8 @@ class Brought:
         strict = self._strict.table if isinstance(self._strict, PartyData) else None
         if not any(entries):
             return strict if strict is not None else self._table(), None
-        pairs = list(zip(self.names, entries, strict=True))
-        like = [_any_numbers(name) if entry is None else feature_of(entry, name) for name, entry in pairs]
+        pairs, rules = list(zip(self.names, entries, strict=True)), time_rules(self._X, self.name)
+        like = [_as_it_is(name, rules[name]) if entry is None else feature_of(entry, name) for name, entry in pairs]
         table, misfits = read_tolerantly(self._X, like=like, where=f"{self.name}: X")
         if all(entries):
             return table, misfits
@@ -849,12 +852,11 @@ def _rows_named(rows: Any, n_rows: int, where: str) -> Bools | None:
 def taken(brought: PartyData, rows: Ints) -> PartyData:
     """Some rows of what a party brings, in this order."""
     table = brought.table
-    columns = tuple(replace(column, values=column.values[rows]) for column in table.columns)
     of_rows = {name: getattr(brought, name) for name in ("labels", "misfits", "weight", "validation")}
     some: dict[str, Any] = {name: None if values is None else values[rows] for name, values in of_rows.items()}
-    return replace(brought, table=Table(columns, len(rows), table.names, table.has_names), **some)
+    return replace(brought, table=table.taken(rows), **some)
 
 
-def _any_numbers(name: str) -> FeatureBins:
-    """For reading a column of which nothing is known."""
-    return FeatureBins(name, edges=np.empty(0))
+def _as_it_is(name: str, rule: TimeRule | None) -> FeatureBins:
+    """For reading a column of which nothing is known but its type."""
+    return FeatureBins(name, edges=np.empty(0), rule=rule)

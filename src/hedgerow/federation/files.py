@@ -16,7 +16,7 @@ import numpy as np
 
 from hedgerow.engine.blocks import Blocks
 from hedgerow.engine.dtypes import Bools, Floats
-from hedgerow.engine.table import Column, Table, are_categorical
+from hedgerow.engine.table import Column, Table, are_categorical, time_rules
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.estimators.inputs import encode_classes, plain_class, read_classes, read_targets, read_weights
 from hedgerow.estimators.streamed import opened, read_column, read_labels
@@ -62,8 +62,10 @@ class BroughtFiles:
         self.names, self.n_rows = blocks.names, blocks.n_rows
         by_levels = are_categorical(blocks.empty(), categorical_features, f"{name}: X")
         nothing = np.empty(0, np.float32)
+        rules = time_rules(blocks.empty(), f"{name}: X")
         columns = [
-            Column(each, nothing, () if levels else None) for each, levels in zip(self.names, by_levels, strict=True)
+            Column(each, nothing, () if levels else None, rules[each])
+            for each, levels in zip(self.names, by_levels, strict=True)
         ]
         self._table = Table(tuple(columns), 0, self.names, has_names=True)
         self._strict: PartyData | None = None

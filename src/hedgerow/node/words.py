@@ -162,7 +162,7 @@ def columns_of(dataset: Dataset, there: Iterable[str]) -> tuple[str, ...]:
 
 
 def _has_levels(kind: str) -> bool:
-    return "string" in kind or kind.startswith(("dictionary", "bool"))
+    return "string" in kind or kind.startswith("dictionary")
 
 
 @dataclass(frozen=True)

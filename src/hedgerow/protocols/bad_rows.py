@@ -40,15 +40,21 @@ import numpy as np
 from hedgerow.compiling import kernel
 from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import Bools, Floats, Ints
+from hedgerow.engine.level_groups import GROUP_RULES, places, text_of
 from hedgerow.engine.table import (
     Coded,
+    Rule,
+    SparseColumn,
     Table,
-    as_floats,
+    as_coded,
+    check_groups,
+    check_rule,
     coded_values,
     columns_like,
     has_own_names,
     is_missing,
     narrowest,
+    numeric,
     open_source,
     plain_level,
     read_table,
@@ -56,6 +62,7 @@ from hedgerow.engine.table import (
 )
 from hedgerow.engine.table import Column as TableColumn
 from hedgerow.engine.threads import Team
+from hedgerow.engine.times import seconds_of_text, seconds_of_value, time_rule
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.runtime.protocol import option
 from hedgerow.schema import Column, NumericColumn, Schema
@@ -159,7 +166,7 @@ def fit_rows(X: Any, y: Any, schema: Schema, *, where: str = "X", on_bad_rows: O
         raise InvalidInput(f"{where}: rows and labels are not equally many")
     if table.n_rows == 0:
         columns = tuple(
-            replace(column, values=np.array([_default(described)], column.values.dtype))
+            column.with_values(np.array([_default(described)], column.dtype))
             for column, described in zip(table.columns, schema.columns, strict=True)
         )
         nobody = np.zeros(1, np.bool_)
@@ -192,7 +199,7 @@ def fit_table(
         misfits = misfits | gaps
         # As float64, whatever the column is: else the default could be rounded as other rows have it.
         values = column.values.astype(np.float64) if column.levels is None else column.values
-        filled.append(replace(column, values=np.where(gaps, np.asarray(_default(described), values.dtype), values)))
+        filled.append(column.with_values(np.where(gaps, np.asarray(_default(described), values.dtype), values)))
     return replace(table, columns=tuple(filled)), misfits
 
 
@@ -241,15 +248,15 @@ def features_of(columns: Sequence[Column]) -> tuple[FeatureBins, ...]:
 
 def entry_for(schema: Schema | None, party: str, name: str) -> Column | None:
     """What a schema says about a party's column, under "party.name" or "name"; None if that is nothing."""
-    known = {} if schema is None else {column.name: column for column in schema.columns}
+    known = {} if schema is None else schema.by_name
     return known.get(f"{party}.{name}", known.get(name))
 
 
 def feature_of(column: Column, name: str) -> FeatureBins:
     """One column, under the name that it has in the table."""
     if isinstance(column, NumericColumn):
-        return FeatureBins(name, edges=np.empty(0))
-    return FeatureBins(name, levels=column.levels)
+        return FeatureBins(name, edges=np.empty(0), rule=column.rule)
+    return FeatureBins(name, levels=column.levels, rule=column.rule)
 
 
 def read_labels(y: Any, classes: Sequence[Any] | None, *, where: str = "y") -> Floats:
@@ -270,7 +277,11 @@ def outside_bounds(table: Table, schema: Schema, n_threads: int = 1) -> Bools:
     bounded = [(j, column) for j, column in enumerate(schema.columns) if isinstance(column, NumericColumn)]
     if table.grid is None:
         for j, column in bounded:
-            values = table.columns[j].values
+            own = table.columns[j]
+            if isinstance(own, SparseColumn) and column.low <= 0.0 <= column.high:  # zeros are inside
+                outside[own.rows[(own.stored < column.low) | (own.stored > column.high)]] = True
+                continue
+            values = own.values
             # Numbers of numpy's, so that float32 values are compared as they are: bounds are not rounded to float32.
             outside |= (values < np.float64(column.low)) | (values > np.float64(column.high))
         return outside
@@ -309,15 +320,21 @@ def read_tolerantly(X: Any, *, like: Sequence[FeatureBins], where: str = "X") ->
         columns = []
         for feature, raw in zip(like, columns_like(source, like, where), strict=True):
             label = f"{where}: column {feature.name!r}"
-            if feature.levels is None and isinstance(raw, np.ndarray):
-                columns.append(TableColumn(feature.name, as_floats(raw, label)))
+            if feature.levels is None and not isinstance(raw, Coded):
+                check_rule(raw, feature.rule, label)
+                columns.append(numeric(feature.name, raw, label))
                 continue
-            coded = raw if isinstance(raw, Coded) else coded_values(raw, label)
+            coded = as_coded(raw, label)
+            if coded.rule is not None:  # a table that was read already
+                check_groups(coded, feature.levels, feature.rule, label)
+                columns.append(TableColumn(feature.name, coded.codes, feature.levels, feature.rule))
+                continue
+            levels, rule = feature.levels, feature.rule
             read: tuple[np.ndarray, Bools] = (
-                numbers_of(coded) if feature.levels is None else places_of(coded, feature.levels)
+                numbers_of(coded, rule) if levels is None else places_of(coded, levels, rule)
             )
             odd |= read[1]
-            columns.append(TableColumn(feature.name, read[0], feature.levels))
+            columns.append(TableColumn(feature.name, read[0], feature.levels, feature.rule))
     names = tuple(feature.name for feature in like)
     return Table(tuple(columns), source.n_rows, names, has_names=has_own_names(names)), odd
 
@@ -338,11 +355,22 @@ def without_rows(X: Any) -> Any | None:
 # --- cells ---------------------------------------------------------------------------------------------------------
 
 
-def numbers_of(coded: Coded) -> tuple[Floats, Bools]:
-    """Each row's number, NaN where there is none, and which rows have something that is not a number."""
-    found = np.array([*map(number_of, coded.values), math.nan])  # the last place answers code -1
+def numbers_of(coded: Coded, rule: Rule | None = None) -> tuple[Floats, Bools]:
+    """Each row's number, NaN where there is none, and which rows have something that is not a number.
+
+    Where the rule says so, they are times or durations instead.
+    """
+    read = number_of if rule is None else lambda value: _seconds_of(value, rule)
+    found = np.array([*map(read, coded.values), math.nan])  # the last place answers code -1
     there = np.array([*(not is_missing(value) for value in coded.values), False])
     return narrowest(found)[coded.codes], (there & np.isnan(found))[coded.codes]
+
+
+def _seconds_of(value: Any, rule: Rule) -> float:
+    """A cell as a time or a duration; NaN if it is none. Text may be a time, as ISO 8601 writes it."""
+    if rule == "time" and isinstance(value, str):
+        return seconds_of_text(value)
+    return seconds_of_value(value) if time_rule(value) == rule and not is_missing(value) else math.nan
 
 
 def number_of(value: Any) -> float:
@@ -361,13 +389,31 @@ def number_of(value: Any) -> float:
         return math.nan
 
 
-def places_of(coded: Coded, levels: Sequence[Any]) -> tuple[Ints, Bools]:
-    """Each row's place in a list of levels, -1 where there is none, and which rows have a level that is not listed."""
+def places_of(coded: Coded, levels: Sequence[Any], rule: Rule | None = None) -> tuple[Ints, Bools]:
+    """Each row's place in a list of levels, -1 where there is none, and which rows have a level that is not listed.
+
+    Where the rule says so, levels are put into groups, and then every one that can be read has its place.
+    """
+    if rule in GROUP_RULES and rule is not None:
+        plain = [_level_text(value) for value in coded.values]
+        there = np.array([*(not is_missing(value) for value in coded.values), False])
+        groups = np.array([*places(plain, levels, rule), -1], np.int32)
+        return groups[coded.codes], (there & (groups < 0))[coded.codes]
     index = {level: place for place, level in enumerate(levels)}
     # The last place answers code -1.
     found = np.array([*(_place_of(value, index) for value in coded.values), -1], np.int32)
     there = np.array([*(not is_missing(value) for value in coded.values), False])
     return found[coded.codes], (there & (found < 0))[coded.codes]
+
+
+def _level_text(value: Any) -> str | None:
+    """A cell as the text of a level: depends on the value alone, and 3, 3.0 and "3" are one level."""
+    if isinstance(value, str):
+        return value
+    number = number_of(value)
+    if not math.isfinite(number):
+        return None
+    return text_of(plain_level(value if isinstance(value, bool | int | np.integer) else number))
 
 
 def _place_of(value: Any, index: Mapping[Any, int]) -> int:
@@ -389,7 +435,10 @@ def _place_of(value: Any, index: Mapping[Any, int]) -> int:
 def _have_gaps(table: Table) -> Sequence[bool]:
     """Which columns have any."""
     if table.grid is None:
-        return [bool(gaps_of(column).any()) for column in table.columns]
+        return [
+            bool(np.isnan(column.stored).any() if isinstance(column, SparseColumn) else gaps_of(column).any())
+            for column in table.columns
+        ]
     # All columns lie together in memory, row by row, and are read so.
     found = np.zeros(len(table.columns), np.bool_)
     for start in range(0, table.n_rows, _ROWS_AT_A_TIME):

@@ -76,7 +76,7 @@ def made_up_model(protocol: str) -> dict[str, PartyData]:
     }
     features = {
         party: tuple(
-            FeatureBins(column.name, np.array([0.0]) if column.levels is None else None, column.levels)
+            FeatureBins(column.name, np.array([0.0]) if column.levels is None else None, column.levels, column.rule)
             for column in brought.table.columns
         )
         for party, brought in rows.items()

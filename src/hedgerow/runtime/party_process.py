@@ -31,7 +31,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from hedgerow.engine.blocks import Blocks
-from hedgerow.engine.table import Column, Table
+from hedgerow.engine.table import Column, SparseColumn, Table
 from hedgerow.runtime import backends
 from hedgerow.runtime.budgets import read
 from hedgerow.runtime.party import LOGGER, Party
@@ -59,6 +59,7 @@ def describe(data: PartyData) -> dict[str, Any]:
         "has_names": data.table.has_names,
         "n_rows": data.table.n_rows,
         "levels": [None if c.levels is None else list(c.levels) for c in data.table.columns],
+        "rules": [column.rule for column in data.table.columns],
         "classes": None if data.classes is None else list(data.classes),
         "n_threads": data.n_threads,
         "backend": backends.written(data.backend),
@@ -69,7 +70,12 @@ def describe(data: PartyData) -> dict[str, Any]:
 
 def rows_file(data: PartyData) -> IO[bytes]:
     """The numbers, in a file that has no name: it is gone when the last process that has it open is."""
-    columns = {f"column_{k}": column.values for k, column in enumerate(data.table.columns)}
+    columns: dict[str, Any] = {}
+    for k, column in enumerate(data.table.columns):
+        if isinstance(column, SparseColumn):
+            columns |= {f"column_{k}": column.stored, f"rows_{k}": column.rows}
+        else:
+            columns[f"column_{k}"] = column.values
     more = {name: values for name in _OF_ROWS if (values := getattr(data, name)) is not None}
     file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it, once a process has it
     np.savez(file, allow_pickle=False, **columns, **more)
@@ -79,9 +85,12 @@ def rows_file(data: PartyData) -> IO[bytes]:
 
 def _read_data(rows: int, described: Mapping[str, Any], protocol: Protocol) -> PartyData:
     with os.fdopen(rows, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+        about = zip(described["names"], described["levels"], described["rules"], strict=True)
         columns = tuple(
-            Column(name, arrays[f"column_{k}"], None if levels is None else tuple(levels))
-            for k, (name, levels) in enumerate(zip(described["names"], described["levels"], strict=True))
+            SparseColumn(name, described["n_rows"], arrays[f"rows_{k}"], arrays[f"column_{k}"])
+            if f"rows_{k}" in arrays
+            else Column(name, arrays[f"column_{k}"], None if levels is None else tuple(levels), rule)
+            for k, (name, levels, rule) in enumerate(about)
         )
         of_rows = {name: arrays.get(name) for name in _OF_ROWS}
     table = Table(columns, described["n_rows"], tuple(described["names"]), described["has_names"])

@@ -119,7 +119,7 @@ class HeldRows(Rows):
     def add_tree(self, tree: Tree, output: int) -> None:
         """Score all rows; columns are features, because nothing is bundled."""
         model = Ensemble(self.mapper, "squared", np.zeros(1))
-        model.add_binned(self.packed.columns, tree, self.scores[output], n_threads=self.n_parts)
+        model.add_binned(self.columns, tree, self.scores[output], n_threads=self.n_parts)
 
 
 class Holder:

@@ -16,13 +16,14 @@ from hedgerow.engine.rows import Rows
 from hedgerow.engine.rows_ray.actors import CodedRows, Crew, Setup
 from hedgerow.engine.rows_ray.cluster import RayBackend, connected, n_actors_of
 from hedgerow.engine.rows_ray.rows import RayRows, blocks_in_memory, check_allowed
+from hedgerow.engine.sparse import SparseCodes, written_out
 
 
 @contextmanager
 def placed_rows(
     backend: RayBackend | None,
     mapper: BinMapper,
-    codes: Bytes,
+    codes: Bytes | SparseCodes,
     labels: Floats,
     weight: Floats | None,
     *,
@@ -53,7 +54,7 @@ def placed_rows(
     with connected(backend) as ray:
         crew = Crew(ray, backend, min(n_actors_of(ray, backend), len(labels)))
         try:
-            held = CodedRows(codes, labels, weight, np.empty((0, 2), np.int64))
+            held = CodedRows(written_out(codes), labels, weight, np.empty((0, 2), np.int64))
             crew.assign(blocks_in_memory(ray, backend, held, len(crew.actors)))
             setup = Setup(mapper, loss, base_scores, quantiser, backend.threads)
             scored = ensemble or Ensemble(mapper, loss.name, base_scores)

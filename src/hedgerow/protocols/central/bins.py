@@ -17,12 +17,13 @@ free.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from hedgerow.engine.binning import BinMapper, FeatureBins
 from hedgerow.engine.dtypes import Bools, Floats, Ints
-from hedgerow.engine.table import Table
+from hedgerow.engine.table import Column, SparseColumn, Table
 from hedgerow.schema import NumericColumn, Schema
 
 MAX_CELLS = 254
@@ -36,9 +37,9 @@ def bins_of(schema: Schema, edges_of: Callable[[NumericColumn], Floats]) -> BinM
     """Bins of all columns without a look at a row: between the edges of a numeric column, or one for each level."""
     return BinMapper(
         tuple(
-            FeatureBins(column.name, edges=edges_of(column))
+            FeatureBins(column.name, edges=edges_of(column), rule=column.rule)
             if isinstance(column, NumericColumn)
-            else FeatureBins(column.name, levels=column.levels)
+            else FeatureBins(column.name, levels=column.levels, rule=column.rule)
             for column in schema.columns
         )
     )
@@ -127,6 +128,13 @@ def cell_counts(table: Table, columns: Mapping[int, NumericColumn], counted: Boo
     """
     boundaries = [even_edges(column, CELLS) for column in columns.values()]
     counts = np.zeros((len(columns), CELLS), np.int64)
+    if table.is_sparse:
+        for own, edges, number in zip(counts, boundaries, columns, strict=True):
+            values, weights = _tallied(table.columns[number], counted)
+            there = ~np.isnan(values)
+            cells = np.searchsorted(edges, values[there], side="right")
+            np.add.at(own, cells, weights[there])
+        return counts
     for start in range(0, table.n_rows, _ROWS_AT_A_TIME):
         block = table.matrix(start, start + _ROWS_AT_A_TIME, np.float64)
         if counted is not None:
@@ -136,6 +144,14 @@ def cell_counts(table: Table, columns: Mapping[int, NumericColumn], counted: Boo
             cells = np.searchsorted(boundaries[row], values[~np.isnan(values)], side="right")
             counts[row] += np.bincount(cells, minlength=CELLS)
     return counts
+
+
+def _tallied(column: Column, counted: Bools | None) -> tuple[np.ndarray, Ints]:
+    """Values of a column with the number of rows that each stands for."""
+    rows = None if counted is None else counted.astype(np.int64)
+    if isinstance(column, SparseColumn):
+        return column.tally(rows)
+    return column.values, np.ones(len(column.values), np.int64) if rows is None else rows
 
 
 def edges_from_counts(counts: Ints, columns: Mapping[int, NumericColumn], max_bins: int) -> dict[int, Floats]:
@@ -150,7 +166,7 @@ def with_edges(bins: BinMapper, edges: dict[int, Floats]) -> BinMapper:
     """The same bins with other edges for some columns."""
     return BinMapper(
         tuple(
-            FeatureBins(feature.name, edges=edges[number]) if number in edges else feature
+            replace(feature, edges=edges[number]) if number in edges else feature
             for number, feature in enumerate(bins.features)
         )
     )

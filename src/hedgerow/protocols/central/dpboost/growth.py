@@ -353,10 +353,9 @@ class Spread(NamedTuple):
         """From the layout of packed rows."""
         first = np.concatenate([[0], np.cumsum(layout.n_value_bins + 1)])
         parts = []
-        n_members = np.zeros(layout.n_columns, np.int64)
-        for column in range(layout.n_columns):
-            members = np.flatnonzero(layout.column_of_feature == column)
-            n_members[column] = len(members)
+        n_members = np.bincount(layout.column_of_feature, minlength=layout.n_columns)
+        by_column = np.split(np.argsort(layout.column_of_feature, kind="stable"), np.cumsum(n_members)[:-1])
+        for column, members in enumerate(by_column):
             codes = int(layout.n_codes[column])
             parts.append((first[members, None] + layout.bin_of_code[members, :codes]).T.reshape(-1))
         table = np.concatenate([[0], np.cumsum([len(part) for part in parts])])[:-1]

@@ -14,11 +14,12 @@ import numpy as np
 from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.binning import BinMapper, bin_counts
 from hedgerow.engine.boosting import train
-from hedgerow.engine.dtypes import SCORE, Bools, Bytes, Floats, Int32s, Ints, RowIds, Scores, Words
+from hedgerow.engine.dtypes import ROW_ID, SCORE, Bools, Bytes, Floats, Int32s, Ints, RowIds, Scores, Words
 from hedgerow.engine.ensemble import Ensemble
-from hedgerow.engine.histogram import Layout, pack
+from hedgerow.engine.histogram import Layout, PackedColumns, pack
 from hedgerow.engine.losses import BoostingParams, Loss, Quantiser, logistic_gradients, squared_gradients
 from hedgerow.engine.rows import Rows
+from hedgerow.engine.sparse import SparseCodes, SparseColumns, pack_sparse, written_out
 from hedgerow.engine.table import Table
 from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidInput
@@ -62,7 +63,7 @@ class Labelled(NamedTuple):
 
     def coded(self, bins: BinMapper, n_threads: int) -> CodedRecords:
         """The rows by their bins."""
-        codes = bins.transform(self.table, n_threads)
+        codes = bins.sparse_codes(self.table) if self.table.is_sparse else bins.transform(self.table, n_threads)
         return CodedRecords(codes, self.labels, self.counts, self.n_misfits, self.weights)
 
     def records(self, bins: BinMapper, candidates: Candidates, settings: DPBoostSettings, n_threads: int) -> Records:
@@ -78,14 +79,16 @@ class Labelled(NamedTuple):
 class CodedRecords(NamedTuple):
     """The same without the table: what is kept of it once bins are known."""
 
-    codes: Bytes  # [features, rows]
+    codes: Bytes | SparseCodes  # [features, rows]
     labels: Floats
     counts: Bools
     n_misfits: int
     weights: Ints | None = None
 
-    def that_count(self) -> tuple[Bytes, Floats]:
+    def that_count(self) -> tuple[Bytes | SparseCodes, Floats]:
         """Codes and labels of the rows that count."""
+        if isinstance(self.codes, SparseCodes):
+            return self.codes.taken(np.flatnonzero(self.counts)), self.labels[self.counts]
         return self.codes[:, self.counts], self.labels[self.counts]
 
 
@@ -144,7 +147,11 @@ class Records(Rows):
         """`bundle`: columns of few levels may share bytes; not where a layout is common to several machines."""
         n_outputs, unused = settings.n_outputs, Quantiser(1.0, 1.0)
         loss = Loss("softmax" if n_outputs > 1 else "squared", n_outputs, (-1.0, 1.0))  # for its number of outputs
-        packed = pack(coded.codes, *bin_counts(bins.features), bundle=bundle, n_threads=n_threads)
+        packed: PackedColumns | SparseColumns
+        if isinstance(coded.codes, SparseCodes):
+            packed = pack_sparse(coded.codes, *bin_counts(bins.features))
+        else:
+            packed = pack(coded.codes, *bin_counts(bins.features), bundle=bundle, n_threads=n_threads)
         super().__init__(packed, coded.labels, None, loss, np.zeros(n_outputs), unused, n_threads=n_threads)
         self._codes = coded.codes
         self.n_misfits = coded.n_misfits
@@ -181,7 +188,7 @@ class Records(Rows):
 
     def start_from(self, scores_of: Callable[[Bytes], Scores]) -> None:
         """Let an earlier model's scores be where trees start."""
-        self.scores[:] = scores_of(self._codes)
+        self.scores[:] = scores_of(written_out(self._codes))
 
     def show_output(self, output: int) -> None:
         """Whose gradients are summed from now on."""
@@ -213,10 +220,19 @@ class Records(Rows):
         return losses_to_units(lost, weights), losses_to_units(np.ones(len(ids)), weights)
 
     def add_released(self, chosen: Ints, missing_left: Bools, child: Ints, values: Scores) -> None:
-        """A released tree, as `growth.Asked` has it, and the values [outputs, nodes] of each node that is a leaf."""
+        """A released tree, as `growth.Asked` has it, and the values [outputs, nodes] of each node that is a leaf.
+
+        Sparse rows are all scored at once, since the columns that the tree asks for are then written out once.
+        """
+        records = None
+        if isinstance(self.packed, SparseColumns):
+            columns, self._places = self.packed.columns_of(self._candidates.feature[chosen[chosen >= 0]])
+            records = np.ascontiguousarray(columns.T)
         asked = (self._candidates, self.layout, self._places, chosen, missing_left, child)
         write_walkable(*asked, values, self._n_trees, self._walkable)
         self._n_trees += 1
+        if records is not None:
+            self._walk(records, np.arange(self.n_rows, dtype=ROW_ID))
 
     def _scored(self, ids: RowIds) -> RowIds:
         """The same rows, scored by all trees so far, those that had seen fewest first (so that blocks are alike)."""
@@ -225,12 +241,16 @@ class Records(Rows):
             ids = ids[np.argsort(seen.astype(np.int16) if self._n_trees < 2**15 else seen, kind="stable")]
         else:
             ids = ids.copy()
-        records = self.packed.records.view(np.uint8)
+        if isinstance(self.packed, PackedColumns):
+            self._walk(self.packed.records.view(np.uint8), ids)
+        return ids
+
+    def _walk(self, records: Bytes, ids: RowIds) -> None:
+        """Score rows by all trees that they have not seen; `records` [rows, bytes] hold the columns asked for."""
         n_tasks = max(1, min(self._walkers.n_threads, len(ids) // _ROWS_WORTH_A_THREAD))
         cuts = [len(ids) * task // n_tasks for task in range(n_tasks + 1)]
         common = (self.layout.bin_of_code, self._walkable, self._n_trees, self._depth, self._seen, self.scores)
         self._walkers.run(walk, [(records, ids[cuts[t] : cuts[t + 1]], *common) for t in range(n_tasks)])
-        return ids
 
 
 def _byte_places(layout: Layout) -> Ints:

@@ -22,7 +22,7 @@ def merged_feature(cells: FeatureBins, bins: Bins) -> FeatureBins:
     if cells.edges is None:
         return cells
     last_cells = np.flatnonzero(np.diff(bins.of_cell[: len(cells.edges) + 1].astype(np.int64)))
-    return FeatureBins(cells.name, cells.edges[last_cells])
+    return FeatureBins(cells.name, cells.edges[last_cells], rule=cells.rule)
 
 
 def table_tree(number: int, feature: FeatureBins, table: Floats, weights: Floats) -> Tree:

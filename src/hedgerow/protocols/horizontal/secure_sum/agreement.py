@@ -1,8 +1,9 @@
 """Do the owners' tables fit together? Decided from their descriptions, before anything else moves.
 
 Columns must agree in name, order and kind. Levels and classes are united, because an owner need not have met every rare
-level; but an owner that shares none of its levels with the others, or whose classes are neither among the others' nor
-include them, codes them differently, and that is an error which names it. What a peer says is checked before: a message
+level; levels that are too many for a byte are put into public groups (`engine/level_groups.py`) by all. But an owner
+that shares none of its levels with the others, or whose classes are neither among the others' nor include them, codes
+them differently, and that is an error which names it. What a peer says is checked before: a message
 that no table can have is a ProtocolError.
 """
 
@@ -15,7 +16,9 @@ from types import MappingProxyType
 from typing import Any
 
 from hedgerow.engine.dtypes import MAX_BINS
-from hedgerow.engine.table import Level
+from hedgerow.engine.level_groups import MOST_GROUPS, groups_fit, hash_groups
+from hedgerow.engine.table import Level, Rule
+from hedgerow.engine.times import TIME_RULES
 from hedgerow.errors import InvalidInput
 from hedgerow.protocols.horizontal.secure_sum.messages import Agreement, TableDescription, refuse
 from hedgerow.protocols.number_line import KINDS, common_kind
@@ -23,8 +26,11 @@ from hedgerow.transport.frames import Message
 
 Levels = list[Any]
 
-LEVELS = "levels"
-"""The kind of a categorical column, beside those of number lines."""
+LEVELS, HASHED = "levels", "hashed levels"
+WITH_LEVELS = (LEVELS, HASHED)
+"""The kinds of a categorical column, beside those of number lines and of times (`times.TimeRule`)."""
+
+_WORDS = {LEVELS: "categorical", HASHED: "categorical", "time": "dates or times", "duration": "durations"}
 
 MOST_LEVELS = 2**16
 """Of one list; how many of them are supported is another question, with an error of its own."""
@@ -50,12 +56,13 @@ def agree(
     for position, column in enumerate(descriptions[first].columns):
         theirs = {owner: d.kinds[position] for owner, d in descriptions.items()}
         kind = _common_kind(column, theirs)
+        found = {owner: json.loads(d.levels[position]) for owner, d in descriptions.items() if kind in WITH_LEVELS}
+        if column in declared and kind in WITH_LEVELS:
+            common = list(declared[column]) if kind == HASHED else _declared_levels(column, found, declared[column])
+        else:
+            kind, common = _united_levels(column, kind, found)
         kinds.append(kind)
-        found = {owner: json.loads(d.levels[position]) for owner, d in descriptions.items() if kind == "levels"}
-        common = (
-            _declared_levels(column, found, declared[column]) if column in declared else _united_levels(column, found)
-        )
-        levels.append(json.dumps(common) if kind == "levels" else "")
+        levels.append(json.dumps(common) if kind in WITH_LEVELS else "")
     weighted = weighs_classes or any(description.weighted for description in descriptions.values())
     return Agreement(tuple(kinds), tuple(levels), _common_classes(descriptions, classes), weighted)
 
@@ -78,16 +85,15 @@ def _same_columns(first: str, theirs: TableDescription, owner: str, mine: TableD
 
 def _common_kind(column: str, theirs: Mapping[str, str]) -> str:
     """The narrowest kind that holds everybody's values."""
-    with_levels = [owner for owner, kind in theirs.items() if kind == "levels"]
-    without = [owner for owner, kind in theirs.items() if kind != "levels"]
-    if with_levels and without:
-        odd, others = (with_levels, without) if len(with_levels) < len(without) else (without, with_levels)
-        what = {True: "categorical", False: "numeric"}
-        raise InvalidInput(
-            f"{odd[0]}: column {column!r} is {what[odd is with_levels]} there and {what[odd is not with_levels]} at "
-            f"{', '.join(others)}"
-        )
-    return "levels" if with_levels else common_kind(set(theirs.values()))
+    words = {owner: _WORDS.get(kind, "numeric") for owner, kind in theirs.items()}
+    if len(set(words.values())) > 1:
+        by_words = {word: [owner for owner in words if words[owner] == word] for word in words.values()}
+        (odd_word, odd), (word, others) = sorted(by_words.items(), key=lambda item: len(item[1]))[:2]
+        raise InvalidInput(f"{odd[0]}: column {column!r} is {odd_word} there and {word} at {', '.join(others)}")
+    kinds = set(theirs.values())
+    if kinds <= set(WITH_LEVELS):
+        return HASHED if HASHED in kinds else LEVELS
+    return kinds.pop() if kinds <= set(TIME_RULES) else common_kind(kinds)
 
 
 def _declared_levels(column: str, found: Mapping[str, Levels], declared: Sequence[Any]) -> Levels:
@@ -111,7 +117,10 @@ def _check_alike(what: str, found: Mapping[str, Levels], advice: str = "") -> No
         )
 
 
-def _united_levels(column: str, found: Mapping[str, Levels]) -> Levels:
+def _united_levels(column: str, kind: str, found: Mapping[str, Levels]) -> tuple[str, Levels]:
+    """All levels that somebody has; or, where they are too many for somebody or for all together, public groups."""
+    if kind == HASHED:
+        return HASHED, list(hash_groups(MOST_GROUPS))
     _check_alike(f"the levels of column {column!r}", {owner: levels for owner, levels in found.items() if levels})
     for owner, levels in found.items():
         others: set[Any] = set().union(*(found[name] for name in found if name != owner))
@@ -121,11 +130,7 @@ def _united_levels(column: str, found: Mapping[str, Levels]) -> Levels:
                 "others, and none in common; code them alike"
             )
     united = sorted(set().union(*found.values()))
-    if len(united) > MAX_BINS - 1:
-        raise InvalidInput(
-            f"column {column!r} has {len(united)} levels over all owners, but at most {MAX_BINS - 1} are supported"
-        )
-    return united
+    return (kind, united) if len(united) < MAX_BINS else (HASHED, list(hash_groups(MOST_GROUPS)))
 
 
 def _common_classes(descriptions: Mapping[str, TableDescription], declared: Sequence[Any] | None) -> str:
@@ -189,6 +194,12 @@ def read_list(sender: str, message: Message, name: str, text: str) -> list[Level
     return values
 
 
+def rules_of(kinds: Sequence[str]) -> list[Rule | None]:
+    """What becomes of the values of each column first, as its kind says."""
+    rules: dict[str, Rule] = {HASHED: "hash", "time": "time", "duration": "duration"}
+    return [rules.get(kind) for kind in kinds]
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
 
@@ -206,10 +217,12 @@ def check_description(sender: str, message: TableDescription, *, has_classes: bo
 
 def _check_columns(sender: str, message: TableDescription | Agreement) -> None:
     for kind, levels in zip(message.kinds, message.levels, strict=True):
-        if kind not in (*KINDS, LEVELS) or bool(levels) != (kind == LEVELS):
+        if kind not in (*KINDS, *TIME_RULES, *WITH_LEVELS) or bool(levels) != (kind in WITH_LEVELS):
             raise refuse(sender, message, f"with a column of kind {kind[:32]!r} that has levels, or none where it must")
         if levels:
-            read_list(sender, message, "levels", levels)
+            listed = read_list(sender, message, "levels", levels)
+            if kind == HASHED and not groups_fit(listed, "hash"):
+                raise refuse(sender, message, "with groups of levels that the public rule does not give")
 
 
 def check_agreement(sender: str, message: Agreement, mine: TableDescription) -> None:
@@ -221,7 +234,8 @@ def check_agreement(sender: str, message: Agreement, mine: TableDescription) -> 
         raise refuse(sender, message, "without weights, which this owner's rows have")
     pairs = [("classes", message.classes, mine.classes, MOST_LEVELS)] if mine.classes else []
     for kind, own_kind, levels, own in zip(message.kinds, mine.kinds, message.levels, mine.levels, strict=True):
-        if (kind == LEVELS) != (own_kind == LEVELS):
+        differs = (kind in WITH_LEVELS) != (own_kind in WITH_LEVELS)
+        if differs or (own_kind == HASHED and (kind, levels) != (HASHED, own)):
             raise refuse(sender, message, f"that takes a column for {kind!r}, which is {own_kind!r} here")
         if kind == LEVELS:
             pairs.append(("levels", levels, own, MAX_BINS - 1))

@@ -17,9 +17,16 @@ from hedgerow.engine.ensemble import Ensemble, TreeStack
 from hedgerow.engine.exact_sums import N_LIMBS, nearest_above
 from hedgerow.engine.growth import LevelLost, TreeGrower
 from hedgerow.engine.losses import LABEL_STEPS, MOST_ROWS, BoostingParams, Loss, Quantiser
+from hedgerow.engine.times import TIME_RULES
 from hedgerow.errors import InvalidInput, InvalidParameter, PeerLost, ProtocolError
 from hedgerow.protocols.horizontal.secure_sum import messages
-from hedgerow.protocols.horizontal.secure_sum.agreement import LEVELS, agree, check_description, same_model
+from hedgerow.protocols.horizontal.secure_sum.agreement import (
+    WITH_LEVELS,
+    agree,
+    check_description,
+    rules_of,
+    same_model,
+)
 from hedgerow.protocols.horizontal.secure_sum.earlier import check_goes_on, read_earlier
 from hedgerow.protocols.horizontal.secure_sum.gathering import CoordinatorState, Gathering, SumLost
 from hedgerow.protocols.horizontal.secure_sum.job import BALANCED, Job
@@ -54,7 +61,7 @@ def _coordinate(me: Party, job: Job, own: Owner | None) -> Ensemble:
     n_earlier = state.n_earlier
     gathering.all_until = n_begun * loss.n_outputs
     levels = [None if not these else tuple(json.loads(these)) for these in agreement.levels]
-    mapper = common_bins(state.columns, levels, start.edges, start.ends)
+    mapper = common_bins(state.columns, levels, rules_of(agreement.kinds), start.edges, start.ends)
     n_rows = start.n_rows
     quantiser = Quantiser.for_job(loss, start.total_weight, n_rows=n_rows, gradient_bits=params.gradient_bits)
     classes = tuple(json.loads(agreement.classes)) if agreement.classes else None
@@ -228,7 +235,7 @@ def _totals(
     """What is summed before bins are made."""
     params, loss = _params(job, agreement, label_range)
     n_label_totals = 1 + (loss.n_outputs if loss.name == "softmax" else 1)
-    n_numeric = sum(kind != LEVELS for kind in agreement.kinds)
+    n_numeric = sum(kind not in WITH_LEVELS for kind in agreement.kinds)
     n_values = 1 + n_label_totals + n_numeric + (N_LIMBS if job.stops_early else 0)
     sums = gathering.sum(messages.MaskedTotals, lambda owner: owner.totals(), n_values=n_values).view(np.int64)
     n_rows, totals, rest = int(sums[0]), sums[1 : 1 + n_label_totals], sums[1 + n_label_totals :].copy()
@@ -266,7 +273,7 @@ def _find_edges(
     gathering: Gathering, job: Job, columns: Sequence[str], agreement: messages.Agreement, n_present: Ints
 ) -> tuple[list[Floats], dict[str, float] | None]:
     """The edges of every numeric column, and what they cost where they were paid for."""
-    numeric = [name for name, kind in zip(columns, agreement.kinds, strict=True) if kind != LEVELS]
+    numeric = [name for name, kind in zip(columns, agreement.kinds, strict=True) if kind not in WITH_LEVELS]
     if job.quantiles == "given":
         return _given_edges(job, numeric), None
     if job.quantiles == "private":
@@ -274,7 +281,8 @@ def _find_edges(
         expected = {"n_values": grid.n_cells, "sensitivity": grid.sensitivity, "sigma": grid.sigma_per_owner}
         totals = gathering.sum(messages.NoisyCells, lambda owner: owner.noisy_cells(gathering.me)[0].values, **expected)
         return grid.edges(totals.view(np.int64)), grid.spent()
-    search = QuantileSearch([kind for kind in agreement.kinds if kind != LEVELS], n_present, job.max_bins - 1)
+    lines = ["float64" if kind in TIME_RULES else kind for kind in agreement.kinds if kind not in WITH_LEVELS]
+    search = QuantileSearch(lines, n_present, job.max_bins - 1)
     while numeric and (probes := search.next_probes()) is not None:
         points, offsets = probes
         message = messages.Probes(points, offsets[1:])

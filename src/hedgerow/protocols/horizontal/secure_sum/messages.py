@@ -51,11 +51,12 @@ class TableDescription(Message, name="horizontal.table_description", version=3):
     """Owner to coordinator: does my table fit yours?"""
 
     discloses = Exact(
-        "the owner's column names and types, the levels that occur in its categorical columns, whether numeric columns "
-        "hold whole numbers only, its label classes, whether its rows have weights, which model it goes on from"
+        "the owner's column names and types, the levels that occur in its categorical columns (of more than 255, that "
+        "they are so many), whether numeric columns hold whole numbers only, its label classes, whether its rows have "
+        "weights, which model it goes on from"
     )
     columns: Annotated[tuple[str, ...], Shape(Free("n_columns", 1, MOST_COLUMNS))]
-    kinds: Annotated[tuple[str, ...], Shape("n_columns")]  # "float64", "float32", "integer" or "levels"
+    kinds: Annotated[tuple[str, ...], Shape("n_columns")]  # of number lines, times or levels: `agreement.py`
     levels: Annotated[tuple[str, ...], Shape("n_columns")]  # JSON list of a categorical column's, "" for a numeric one
     classes: Annotated[str, _CLASSES]  # JSON list, "" for regression
     weighted: bool = False

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,12 +29,13 @@ from hedgerow.engine.rows_ray.placing import placed_rows
 from hedgerow.engine.rows_ray.rows import RayRows
 from hedgerow.engine.rows_ray.stored import LabelColumn, StoredBlock, join_levels, levels_of, stored_blocks
 from hedgerow.engine.scratch import Scratch
+from hedgerow.engine.sparse import SparseCodes
 from hedgerow.engine.streaming import COLUMNS_READ, RowChoice, code_blocks, in_groups
-from hedgerow.engine.table import Level, Table, read_table
+from hedgerow.engine.table import Column, Level, Table, read_table
 from hedgerow.engine.threads import Team
 from hedgerow.errors import InvalidInput
-from hedgerow.protocols.horizontal.secure_sum.agreement import LEVELS
-from hedgerow.protocols.horizontal.secure_sum.quantile_search import counts_below, sorted_values
+from hedgerow.protocols.horizontal.secure_sum.agreement import HASHED, LEVELS
+from hedgerow.protocols.horizontal.secure_sum.quantile_search import SortedColumn, counts_below, sorted_values
 from hedgerow.protocols.number_line import kind_of
 from hedgerow.runtime.protocol import PartyData
 
@@ -69,12 +69,16 @@ def table_of(where: str, data: PartyData) -> HeldTable | StoredTable:
     return HeldTable(where, data) if data.blocks is None else StoredTable(data.blocks, data)
 
 
+def _kind(column: Column) -> str:
+    """What a column is, for the others to compare."""
+    if column.levels is not None:
+        return HASHED if column.rule == "hash" else LEVELS
+    return column.rule or kind_of(column.values)
+
+
 def some_rows(table: Table, rows: Bools | None) -> Table:
     """Those rows of a table; None: all."""
-    if rows is None:
-        return table
-    columns = tuple(replace(column, values=column.values[rows]) for column in table.columns)
-    return replace(table, columns=columns, n_rows=int(np.count_nonzero(rows)))
+    return table if rows is None else table.taken(np.flatnonzero(rows))
 
 
 # --- in memory -------------------------------------------------------------------------------------------------------
@@ -89,9 +93,9 @@ class HeldTable:
         self.n_rows = table.n_rows
         self.names = tuple(column.name for column in table.columns)
         self.levels = tuple(column.levels for column in table.columns)
-        self.kinds = tuple(kind_of(column.values) if column.levels is None else LEVELS for column in table.columns)
+        self.kinds = tuple(map(_kind, table.columns))
         self._numeric = [column for column in table.columns if column.levels is None]
-        self._sorted: list[np.ndarray] = []
+        self._sorted: list[SortedColumn] = []
         self.opened = ExitStack()
         """Actors, if there are any, until it is closed."""
 
@@ -108,12 +112,12 @@ class HeldTable:
         """Rows in each cell of numeric columns, by the edges of `features`; missing values are in none."""
         return [cells_of(feature, column.values) for feature, column in zip(features, self._numeric, strict=True)]
 
-    def codes(self, mapper: BinMapper, *, watched: bool = False) -> Bytes:
+    def codes(self, mapper: BinMapper, *, watched: bool = False) -> Bytes | SparseCodes:
         """Of the rows that are learned from, or of those that are watched: uint8 [features, rows]."""
         self._sorted = []
         some = some_rows(self._data.table, self._data.validation) if watched else self._table
         table = read_table(some, like=mapper.features, where=self._where)
-        return mapper.transform(table, self._data.n_threads)
+        return mapper.sparse_codes(table) if table.is_sparse else mapper.transform(table, self._data.n_threads)
 
     def rows(self, mapper: BinMapper, learned: Learned, rules: Rules) -> Rows | RayRows:
         """What trees grow on."""
@@ -160,16 +164,19 @@ class StoredTable:
             seen: dict[str, Any] = {}
             for group in in_groups(by_levels, COLUMNS_READ):
                 seen |= self._crew.merged(levels_of, {"names": group}, join_levels)
-            found = {name: levels.levels(f"{blocks.where}: column {name!r}") for name, levels in seen.items()}
-            self.levels: tuple[tuple[Level, ...] | None, ...] = tuple(found.get(name) for name in self.names)
-            self._numeric = [FeatureBins(name, np.empty(0)) for name in self.names if name not in found]
+            found = {name: levels.levels(f"{blocks.where}: column {name!r}", "hash") for name, levels in seen.items()}
+            nothing = (None, None)
+            self.levels: tuple[tuple[Level, ...] | None, ...] = tuple(found.get(n, nothing)[0] for n in self.names)
+            numeric = [column for column in data.table.columns if column.name not in found]
+            self._numeric = [FeatureBins(column.name, np.empty(0), rule=column.rule) for column in numeric]
             about: list[SeenNumbers] = self._crew.merged(see_numbers, {"features": self._numeric}, join_seen)
         except BaseException:
             self.opened.close()
             raise
         self._n_present = np.array([seen.n_present for seen in about], np.int64)
-        kinds = {feature.name: seen.kind for feature, seen in zip(self._numeric, about, strict=True)}
-        self.kinds = tuple(kinds.get(name, LEVELS) for name in self.names)
+        kinds: dict[str, str] = {name: HASHED if rule == "hash" else LEVELS for name, (_, rule) in found.items()}
+        kinds |= {feature.name: feature.rule or seen.kind for feature, seen in zip(self._numeric, about, strict=True)}
+        self.kinds = tuple(kinds[name] for name in self.names)
 
     def _start(self) -> Crew | _Here:
         blocks, backend = self._blocks, self._backend

@@ -18,11 +18,11 @@ from hedgerow.engine.growth import DEEPEST, split_rules
 from hedgerow.engine.losses import MOST_ROWS, Loss, Quantiser
 from hedgerow.engine.rows import ROW_STEP, Rows
 from hedgerow.engine.rows_ray.rows import RayRows
-from hedgerow.engine.table import Level
+from hedgerow.engine.table import Level, Rule
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.privacy.events import Event
 from hedgerow.protocols.horizontal.secure_sum import messages
-from hedgerow.protocols.horizontal.secure_sum.agreement import check_agreement
+from hedgerow.protocols.horizontal.secure_sum.agreement import check_agreement, rules_of
 from hedgerow.protocols.horizontal.secure_sum.earlier import (
     check_columns,
     check_goes_on,
@@ -268,6 +268,7 @@ class Owner:
         """Go by the common levels, classes and label range."""
         check_agreement(sender, agreement, self.description())
         self._levels = [None if not levels else tuple(json.loads(levels)) for levels in agreement.levels]
+        self._rules = rules_of(agreement.kinds)
         self.is_weighted = agreement.weighted
         labels = self._labels
         self.classes: tuple[Any, ...] | None = None
@@ -376,7 +377,7 @@ class Owner:
         most = self._job.max_bins if self.earlier is None else MAX_BINS
         check_increasing(sender, start, start.edges, start.ends, most - 2)
         table, job = self._table, self._job
-        self.mapper = common_bins(table.names, self._levels, start.edges, start.ends)
+        self.mapper = common_bins(table.names, self._levels, self._rules, start.edges, start.ends)
         if self.earlier is not None:
             check_same_start(sender, start, self.mapper, self.earlier)
         if job.weighs_classes:
@@ -511,13 +512,17 @@ class Owner:
 
 
 def common_bins(
-    names: Sequence[str], levels: Sequence[tuple[Level, ...] | None], edges: Floats, ends: Ints
+    names: Sequence[str],
+    levels: Sequence[tuple[Level, ...] | None],
+    rules: Sequence[Rule | None],
+    edges: Floats,
+    ends: Ints,
 ) -> BinMapper:
     """The bins that all parties use: given edges for numeric columns, agreed levels for the others."""
     numeric_edges = iter(np.split(edges, ends[:-1]) if len(ends) else [])
     features = [
-        FeatureBins(name, None, these) if these is not None else FeatureBins(name, next(numeric_edges))
-        for name, these in zip(names, levels, strict=True)
+        FeatureBins(name, None, these, rule) if these is not None else FeatureBins(name, next(numeric_edges), rule=rule)
+        for name, these, rule in zip(names, levels, rules, strict=True)
     ]
     return BinMapper(tuple(features))
 

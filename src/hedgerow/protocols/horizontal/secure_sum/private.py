@@ -73,7 +73,8 @@ def private_owner(me: Party, data: PartyData, job: Job) -> Ensemble:
     # Nothing is said of the number of rows here.
     start = me.recv(to, Start, **start_ranges(n_numeric, scores, n_outputs=1, rows=(0, 0)))
     check_increasing(to, start, start.edges, start.ends, MAX_BINS - 2)
-    mapper = common_bins([c.name for c in columns], [c.levels for c in columns], start.edges, start.ends)
+    about = ([c.name for c in columns], [c.levels for c in columns], [c.rule for c in columns])
+    mapper = common_bins(*about, start.edges, start.ends)
     model = Ensemble(mapper, loss_of(schema), start.base_scores.copy(), classes=schema.classes)
     return receive_model(me, job, model, MOST_TREES, most_nodes=MOST_NODES)
 

@@ -23,6 +23,7 @@ Everything is computed from whole numbers, so the edges depend on the sums alone
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ import numpy as np
 from hedgerow.compiling import inline_kernel, kernel
 from hedgerow.engine.binning import edges_between, rounded_up
 from hedgerow.engine.dtypes import Bools, Floats, Ints
-from hedgerow.engine.table import Column
+from hedgerow.engine.table import Column, SparseColumn
 from hedgerow.errors import InvalidInput
 from hedgerow.protocols.number_line import NumberLine, first_look
 
@@ -51,21 +52,46 @@ _GUESSES = 5
 # --- an owner's side -------------------------------------------------------------------------------------------------
 
 
-def sorted_values(column: Column) -> np.ndarray:
-    """A numeric column's values in order and in their own type, without the missing ones."""
+@dataclass(frozen=True)
+class SortedTally:
+    """Values in order that stand for several rows each: those of a sparse column, of which the zeros are one."""
+
+    values: np.ndarray
+    below: Ints  # [values + 1] rows before each, and all of them
+
+    def __len__(self) -> int:
+        return int(self.below[-1])
+
+
+SortedColumn = np.ndarray | SortedTally
+
+
+def sorted_values(column: Column) -> SortedColumn:
+    """A numeric column's values in order and in their own type, without missing ones; its length is their number."""
+    if isinstance(column, SparseColumn):
+        values, n_rows = column.tally()
+        order = np.argsort(values)[: len(values) - int(np.isnan(values).sum())]  # NaN goes last
+        return SortedTally(values[order], np.concatenate([[0], np.cumsum(n_rows[order])]))
     ordered = np.sort(column.values)
     nan = ordered.dtype.type(np.nan)  # of the column's own type, else searchsorted would convert it
     return ordered[: np.searchsorted(ordered, nan)]
 
 
-def counts_below(columns: Sequence[np.ndarray], probes: Floats, offsets: Ints) -> Ints:
+def counts_below(columns: Sequence[SortedColumn], probes: Floats, offsets: Ints) -> Ints:
     """For each probe the number of rows with value < probe; column j's are `probes[offsets[j]:offsets[j + 1]]`.
 
     `columns` are sorted, and the probes of each increase.
     """
     each = zip(columns, np.split(probes, offsets[1:-1]), strict=True)
+    return np.concatenate([_counts_below(ordered, some) for ordered, some in each])
+
+
+def _counts_below(ordered: SortedColumn, probes: Floats) -> Ints:
     # Probes of the column's own type that divide its values alike, else searchsorted would convert these.
-    return np.concatenate([np.searchsorted(ordered, rounded_up(some, ordered.dtype)) for ordered, some in each])
+    if isinstance(ordered, SortedTally):
+        below: Ints = ordered.below[np.searchsorted(ordered.values, rounded_up(probes, ordered.values.dtype))]
+        return below
+    return np.searchsorted(ordered, rounded_up(probes, ordered.dtype))
 
 
 # --- the coordinator's -----------------------------------------------------------------------------------------------

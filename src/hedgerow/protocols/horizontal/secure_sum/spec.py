@@ -36,7 +36,6 @@ from hedgerow.runtime.protocol import (
     Protocol,
     Rehearsal,
     as_planned,
-    not_yet,
 )
 from hedgerow.statement import Registry, Statement
 
@@ -375,5 +374,5 @@ SPEC = Protocol(
     on_ray={COORDINATOR: None, OWNER: None},
     reads_files=True,
     part=Ensemble.from_dict,
-    lacks={"quantile": NO_QUANTILES, **not_yet("many_levels dates sparse")},
+    lacks={"quantile": NO_QUANTILES},
 )

@@ -21,7 +21,7 @@ from hedgerow.protocols.vertical.common.messages import (
     SplitColumns,
 )
 from hedgerow.protocols.vertical.common.parts import part_from_dict
-from hedgerow.runtime.protocol import FEATURE_HOLDER, LABEL_HOLDER, Protocol, not_yet
+from hedgerow.runtime.protocol import FEATURE_HOLDER, LABEL_HOLDER, Protocol
 from hedgerow.statement import Statement
 
 CORRELATED = "noise that is correlated along the rows they send left"
@@ -114,5 +114,4 @@ SPEC = Protocol(
         "gradients of all rows, masked, go from machine to machine for every candidate; sums over columns are quick",
     ),
     drawn=lambda _job: "noise for every candidate",
-    lacks=not_yet("many_levels dates sparse"),
 )

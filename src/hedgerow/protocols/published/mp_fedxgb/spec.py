@@ -26,8 +26,7 @@ LACKS = {
         "leaf values are shared and nobody may know them"
     ),
     "quantile": "a leaf's value would be a quantile of its rows' residuals, which no sums of shares tell; it is shared",
-    "sparse": "what a mask hides includes which values are zero, so a masked table has as many words as a dense one",
-    **not_yet("sample_weight class_weight classes levels many_levels dates warm_start"),
+    **not_yet("sample_weight class_weight classes levels many_levels warm_start"),
 }
 """Features that it does not offer -> why not."""
 

@@ -26,7 +26,7 @@ from hedgerow.codec import AsJson
 from hedgerow.compiling import kernel
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.dtypes import MAX_BINS, Bytes, Floats, Ints
-from hedgerow.engine.table import Column, Table
+from hedgerow.engine.table import Table
 from hedgerow.engine.threads import Team
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Composed, RandomisedResponse
@@ -220,10 +220,7 @@ class Answering:
 
 
 def _some_rows(table: Table, chosen: Any, start: int, stop: int) -> Table:
-    columns = tuple(
-        Column(column.name, column.values[start:stop], column.levels)
-        for column in (table.columns[j] for j in chosen.tolist())
-    )
+    columns = tuple(table.columns[j].taken(slice(start, stop)) for j in chosen.tolist())
     return Table(columns, stop - start, tuple(column.name for column in columns), table.has_names)
 
 

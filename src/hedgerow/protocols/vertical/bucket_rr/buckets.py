@@ -29,7 +29,7 @@ from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.privacy.discrete_gaussian import RandomBytes
 from hedgerow.privacy.events import Composed, Event, NonPrivate, RandomisedResponse, Released
 from hedgerow.privacy.mechanisms import randomised_response
-from hedgerow.protocols.bad_rows import OTHER, gaps_of
+from hedgerow.protocols.bad_rows import OTHER, feature_of, gaps_of
 from hedgerow.protocols.vertical.bucket_rr.job import NAME, PRIVATE, PUBLIC, QUANTILE, Job, told
 from hedgerow.protocols.vertical.bucket_rr.private_edges import Candidates, planned, private_edges
 from hedgerow.schema import CategoricalColumn, NumericColumn
@@ -116,7 +116,7 @@ def codes_of(party: str, table: Table, bucketing: Bucketing, n_threads: int = 1)
     level "other" or the first. No error depends on a value.
     """
     features = bucketing.features
-    if any(f.levels != c.levels for f, c in zip(features, table.columns, strict=True)):
+    if any((f.levels, f.rule) != (c.levels, c.rule) for f, c in zip(features, table.columns, strict=True)):
         table = read_table(table, like=features, where=f"{party}: X")  # levels that are not listed become missing
     codes = BinMapper(features).transform(table, n_threads)
     for row, feature, n in zip(codes, features, bucketing.categories.tolist(), strict=True):
@@ -162,7 +162,7 @@ def _private_bins(party: str, column: Column, job: Job, random: RandomBytes) -> 
     if column.levels is None and not isinstance(described, CategoricalColumn):
         n_values = min(job.buckets - 1, MOST_VALUES)
         edges = private_edges(column.values, n_values, job.edges_noise, Candidates.of(described), random)
-        return FeatureBins(column.name, edges=edges.values)
+        return FeatureBins(column.name, edges=edges.values, rule=column.rule)
     if described is None:
         raise InvalidInput(
             f"{party}: column {column.name!r} has levels, but no entry in the schema; edges='private' does not take "
@@ -190,11 +190,11 @@ def _public_bins(party: str, column: Column, job: Job) -> tuple[FeatureBins, boo
     if given is not None:
         if column.levels is not None:
             raise InvalidParameter(f"{NAME}: edges are given for column {name!r} of {party}, which has levels")
-        return FeatureBins(name, edges=np.array(given, np.float64)), gaps
+        return FeatureBins(name, edges=np.array(given, np.float64), rule=column.rule), gaps
     if isinstance(described, NumericColumn):
-        return FeatureBins(name, edges=_even_edges(described, min(job.buckets - gaps, MOST_VALUES))), gaps
-    levels = () if described is None else described.levels
-    feature = FeatureBins(name, levels=levels)
+        edges = _even_edges(described, min(job.buckets - gaps, MOST_VALUES))
+        return FeatureBins(name, edges=edges, rule=column.rule), gaps
+    feature = FeatureBins(name, levels=()) if described is None else feature_of(described, name)
     _check_level_count(party, feature, gaps, job.buckets)
     return feature, gaps
 
@@ -204,7 +204,8 @@ def _check_level_count(party: str, feature: FeatureBins, gaps: bool, buckets: in
         return
     raise InvalidParameter(
         f"{NAME}: column {feature.name!r} of {party} has {feature.n_value_bins} levels{' and missing values' * gaps}, "
-        f"more than buckets={buckets}; raise buckets (at most {MAX_BINS}), or group levels"
+        f"more than buckets={buckets}; raise buckets (at most {MAX_BINS}), or group levels: in a schema, "
+        f"levels={{{feature.name!r}: {buckets - 1}}} puts them into as many public groups"
     )
 
 

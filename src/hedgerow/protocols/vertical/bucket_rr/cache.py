@@ -73,9 +73,10 @@ def fingerprints(party: str, table: Table, job: Job) -> Fingerprints:
     data = hashlib.sha256()
     for column in table.columns:
         levels = None if column.levels is None else list(column.levels)
-        about = [column.name, column.values.dtype.str, len(column.values), levels]
+        values = np.ascontiguousarray(column.values)
+        about = [column.name, values.dtype.str, len(values), levels, *([] if column.rule is None else [column.rule])]
         data.update(json.dumps(about).encode() + b"\n")
-        data.update(np.ascontiguousarray(column.values).data)
+        data.update(values.data)
     described = [job.described(party, column.name) for column in table.columns]
     settings = [
         job.noise,

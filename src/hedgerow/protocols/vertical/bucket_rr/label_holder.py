@@ -23,7 +23,7 @@ from hedgerow.protocols.vertical.bucket_rr.buckets import History, Kinds
 from hedgerow.protocols.vertical.bucket_rr.cache import Kept, Shelf
 from hedgerow.protocols.vertical.bucket_rr.debias import SoftRowsLike, train_debiased
 from hedgerow.protocols.vertical.bucket_rr.job import NAME, Job
-from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table, fitted, rows_of_table
+from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table, fitted
 from hedgerow.protocols.vertical.common.drawing import ColumnRules
 from hedgerow.protocols.vertical.common.parts import LabelHolderPart, divide
 from hedgerow.protocols.vertical.common.watching import watched_rows
@@ -52,7 +52,7 @@ def label_holder(me: Party, job: Job, brought: PartyData | None) -> LabelHolderP
         me.send(party, messages.HaveTransfer(has if received is None else messages.OF_THIS_RUN))
     n_columns = begin_as_label_holder(me, job, data)
     known = np.arange(data.table.n_rows) if rows is None else rows
-    table = data.table if rows is None and watched is None else rows_of_table(data.table, known[learned])
+    table = data.table if rows is None and watched is None else data.table.taken(known[learned])
     own = BinMapper.fit(table, job.max_bins, n_threads=data.n_threads)  # while the others randomise
     own_codes = own.transform(data.table, data.n_threads)
     if received is None:

@@ -250,6 +250,6 @@ SPEC = Protocol(
         FEATURE_HOLDER: "it changes the buckets of its columns once and takes no part in the training",
     },
     drawn=lambda job: BUCKETS if job.is_noisy else EDGES if job.edges_mode == PRIVATE else job.cache and KEPT,
-    lacks=not_yet("many_levels dates sparse warm_start"),
+    lacks=not_yet("warm_start"),
     takes_weights=lambda _options: True,
 )

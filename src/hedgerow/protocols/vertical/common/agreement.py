@@ -210,7 +210,7 @@ class OwnColumns:
         if data.part is not None:
             mapper = BinMapper(data.part.features)
         elif mapper is None:
-            seen = table if isinstance(learned, slice) else rows_of_table(table, learned)
+            seen = table if isinstance(learned, slice) else table.taken(learned)
             mapper = BinMapper.fit(seen, job.max_bins, n_threads=data.n_threads)
         self.features, self.n_rows, self.n_threads = mapper.features, table.n_rows, data.n_threads
         self.codes = mapper.transform(table, data.n_threads)
@@ -381,12 +381,6 @@ def trees_to_grow(me: Party, job: VerticalJob) -> int:
     return job.boosting.n_iterations * (1 if n_classes == 2 else n_classes)
 
 
-def rows_of_table(table: Table, rows: Ints) -> Table:
-    """Some rows of a table."""
-    columns = tuple(replace(column, values=column.values[rows]) for column in table.columns)
-    return replace(table, columns=columns, n_rows=len(rows))
-
-
 def check_rows(party: str, brings: int, label_holder: str, n_rows: int, advice: str = "") -> None:
     """InvalidInput unless a feature holder brings as many rows as the label holder."""
     if brings != n_rows:
@@ -491,8 +485,8 @@ class FittingParts:
 
 def rows_of(part: Part, table: Table) -> Table:
     """The table with the columns and levels of the part; as it is, if it was read so already."""
-    as_needed = [(feature.name, feature.levels) for feature in part.features]
-    if [(column.name, column.levels) for column in table.columns] != as_needed:
+    as_needed = [(feature.name, feature.levels, feature.rule) for feature in part.features]
+    if [(column.name, column.levels, column.rule) for column in table.columns] != as_needed:
         return part.read(table, part.party)
     if table.n_rows == 0:
         raise InvalidInput(f"{part.party}: brings no rows")

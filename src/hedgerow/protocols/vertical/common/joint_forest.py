@@ -121,7 +121,7 @@ class JointRows(Rows):
     @property
     def sides(self) -> Bytes:
         """By row: 1 if it goes right at this level. To be written by the caller, or by `write_sides`."""
-        spare: Bytes = self.packed.columns[-1]
+        spare: Bytes = self.columns[-1]
         return spare
 
     def write_sides(self, feature: Ints, goes_left: Bytes) -> None:

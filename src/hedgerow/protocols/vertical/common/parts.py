@@ -37,7 +37,9 @@ from hedgerow.engine.table import Table, read_table
 from hedgerow.errors import InvalidInput, ModelFileError
 
 FORMAT = "hedgerow part of a vertical model"
-VERSION = 1
+VERSION = 2
+"""That of parts with features that have a rule (dates, durations, groups of levels). Without one, version 1 is written,
+which older releases read as well."""
 _TEXTS = ("party", "label_holder", "protocol", "run_id")
 
 EITHER_WAY = np.array([0.5])  # the edge between "left" (0) and "right" (1)
@@ -76,7 +78,8 @@ class Part:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able: the fields of its file."""
-        document = {"format": FORMAT, "version": VERSION, "role": self.ROLE}
+        version = 1 if all(feature.rule is None for feature in self.features) else 2
+        document = {"format": FORMAT, "version": version, "role": self.ROLE}
         written = self.written()
         return document | {name: written[name] if name in written else getattr(self, name) for name in self.FIELDS}
 
@@ -437,8 +440,8 @@ def part_from_dict(data: Mapping[str, Any]) -> Part:
     kinds: dict[str, type[Part]] = {kind.ROLE: kind for kind in (LabelHolderPart, OwnerPart, SharedLeavesPart)}
     if not isinstance(data, Mapping) or data.get("format") != FORMAT:
         raise ModelFileError("this is not a part of a vertical model")
-    if type(data.get("version")) is not int or data["version"] != VERSION:
-        raise ModelFileError(f"version {data.get('version')!r} of the format is not known here, only {VERSION}")
+    if type(data.get("version")) is not int or not 1 <= data["version"] <= VERSION:
+        raise ModelFileError(f"version {data.get('version')!r} of the format is not known here, only up to {VERSION}")
     role = data.get("role")
     if role not in tuple(kinds):  # a tuple, because what was read may have no hash
         raise ModelFileError(f"role must be one of {', '.join(map(repr, kinds))}, got {role!r}")

@@ -19,7 +19,7 @@ from hedgerow.protocols.vertical.homomorphic.feature_holder import feature_holde
 from hedgerow.protocols.vertical.homomorphic.job import BITS, ELGAMAL, OU, SCHEMES, HomomorphicJob
 from hedgerow.protocols.vertical.homomorphic.label_holder import label_holder
 from hedgerow.protocols.vertical.homomorphic.noisy_sums import SumNoise
-from hedgerow.runtime.protocol import FEATURE_HOLDER, LABEL_HOLDER, PartyData, Planned, Protocol, Rehearsal, not_yet
+from hedgerow.runtime.protocol import FEATURE_HOLDER, LABEL_HOLDER, PartyData, Planned, Protocol, Rehearsal
 from hedgerow.statement import Statement
 
 WAYS = "on which side of a split that was asked about a value lies; labels, as far as rows of nodes show them"
@@ -172,5 +172,4 @@ SPEC = Protocol(
         FEATURE_HOLDER: "it adds ciphertexts of all rows, new ones for every tree, which actors would have to be sent",
     },
     drawn=lambda job: "noise" if job.has_noise else None,  # keys and orders of columns are gone once sums are opened
-    lacks=not_yet("many_levels dates sparse"),
 )

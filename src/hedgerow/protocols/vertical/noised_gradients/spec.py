@@ -210,7 +210,7 @@ SPEC = Protocol(
     },
     drawn=lambda job: "noise for the gradients of rows" if job.has_noise else None,
     lacks={
-        **not_yet("many_levels dates sparse warm_start"),
+        **not_yet("warm_start"),
         "class_weight": "feature holders need the weights of rows, and a weight that was made from a label tells it",
         "quantile": "the value of a leaf would be a quantile of its rows' labels, and only noisy gradients are known",
     },

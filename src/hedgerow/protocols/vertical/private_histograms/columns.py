@@ -125,7 +125,7 @@ def binned_columns(party: str, own: OwnColumns, counts: dict[int, Ints], sigma: 
             of_cell = _merged_cells(counts[number].astype(np.float64), own.n_rows / most, sigma, most)
         else:
             of_cell = _even_cells(feature.n_value_bins, most)
-        features.append(FeatureBins(feature.name, edges=edges[np.flatnonzero(np.diff(of_cell))]))
+        features.append(FeatureBins(feature.name, edges=edges[np.flatnonzero(np.diff(of_cell))], rule=feature.rule))
         codes[number] = np.append(of_cell, of_cell[-1] + 1).astype(np.uint8)[own.cells[number]]
     return OneHotColumns(party, features, codes, own.gaps)
 

@@ -20,7 +20,7 @@ from hedgerow.protocols.shares.columns import BYTES_OF_CUTS, Cuts, children_of, 
 from hedgerow.protocols.shares.mesh import received
 from hedgerow.protocols.shares.playing import check_rows_kept, checked_labels
 from hedgerow.protocols.shares.scales import Weighing
-from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table, going_on, rows_of_table
+from hedgerow.protocols.vertical.common.agreement import begin_as_label_holder, check_table, going_on
 from hedgerow.protocols.vertical.common.drawing import RowDraw
 from hedgerow.protocols.vertical.common.joint_forest import ForeignSplits
 from hedgerow.protocols.vertical.common.messages import MOST_CLASSES, Onward
@@ -113,7 +113,7 @@ def _own_bins(job: SecretSharedJob, data: PartyData, draw: RowDraw) -> BinMapper
         return BinMapper(data.part.features)
     seen, weight = data.table, data.weight
     if not isinstance(draw.learned, slice):
-        seen, weight = rows_of_table(seen, draw.learned), None if weight is None else weight[draw.learned]
+        seen, weight = seen.taken(draw.learned), None if weight is None else weight[draw.learned]
     return BinMapper.fit(seen, job.max_bins, weight, data.n_threads)
 
 

@@ -30,7 +30,6 @@ LACKS = {
         "below a constrained split leaf values are held within bounds that are quotients of sums of labels, which "
         "nobody may know of a foreign split that has not won, and shares cannot be divided as the engine rounds"
     ),
-    "sparse": "what a mask hides includes which values are zero, so a masked table has as many words as a dense one",
 }
 """Features that it does not offer -> why not."""
 
