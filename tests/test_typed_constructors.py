@@ -43,7 +43,7 @@ def test_typed_parameters_are_those_of_the_constructor(name):
     if name == "BoostedTreesClassifier":  # it takes objectives that say what it does anyway, and has no loss
         spellings |= {"objective"}
     assert set(KINDS[name].__annotations__) == taken | spellings
-    assert spellings >= _ROUNDS_NAMES or "early_stopping" not in taken
+    assert spellings >= _ROUNDS_NAMES or "n_iter_no_change" not in taken
 
 
 @pytest.mark.long
