@@ -44,7 +44,7 @@ def play(job, data):
     return parts, parties, seen
 
 
-def scores_of(parts, job, data):
+def scores_of(parts, data):
     """What the joint model says about everybody's rows."""
     mine = parts["anna"]
     answers = {name: parts[name].answers(parts[name].codes(data[name].table)) for name in mine.handles}
@@ -100,7 +100,7 @@ def test_what_only_later_iterations_asked_is_forgotten_by_all():
     shorter = replace(job, boosting=replace(job.boosting, n_iterations=mine.n_trees))
     again, *_ = play(shorter, data)
     assert again["anna"].handles == mine.handles
-    assert np.array_equal(scores_of(again, job, data), scores_of(parts, job, data))
+    assert np.array_equal(scores_of(again, data), scores_of(parts, data))
 
 
 @pytest.mark.parametrize("mask", [None, np.zeros(200, np.bool_), np.ones(200, np.bool_)])
@@ -148,7 +148,7 @@ def test_weights_of_any_size(seed, size, zeros, bits, mcw):
         data["anna"].labels[learned],
         weight[learned],
     ).ensemble
-    assert np.array_equal(scores_of(parts, job, data), model.raw_scores(whole))
+    assert np.array_equal(scores_of(parts, data), model.raw_scores(whole))
     assert parts["anna"].meta["weighted"] is True
 
 
@@ -193,7 +193,7 @@ def test_levels_of_feature_holders_are_split_one_against_the_others(missing):
     foreign = len(data["anna"].table.columns)
     rules = engine_rules(job, parts["anna"].meta, one_hot_levels=(foreign,))
     model = train(rules, mapper, mapper.transform(whole), data["anna"].labels).ensemble
-    assert np.array_equal(scores_of(parts, job, data), model.raw_scores(whole))
+    assert np.array_equal(scores_of(parts, data), model.raw_scores(whole))
     asked = parts["ben"].questions
     by_level = asked.bin < 0
     assert by_level.sum() >= 2
@@ -202,7 +202,7 @@ def test_levels_of_feature_holders_are_split_one_against_the_others(missing):
     values = new.columns[0].values.copy()
     values[::2] = -1  # missing, as a level is that the training never had
     shown = {**data, "ben": PartyData(table_of([replace(new.columns[0], values=values), *new.columns[1:]]))}
-    assert np.array_equal(scores_of(parts, job, shown), model.raw_scores(pooled_table(shown)))
+    assert np.array_equal(scores_of(parts, shown), model.raw_scores(pooled_table(shown)))
 
 
 def test_a_column_of_one_level_can_split_by_its_gaps():
@@ -318,7 +318,7 @@ def test_two_trainings_are_one(more):
     second, *_ = play(replace(job, run_id="again"), goes_on(first, data, tree_sums(first, data)))
     whole, *_ = play(replace(job, boosting=replace(job.boosting, n_iterations=4)), data)
     assert second["anna"].handles == whole["anna"].handles
-    assert np.array_equal(scores_of(second, job, data), scores_of(whole, job, data))
+    assert np.array_equal(scores_of(second, data), scores_of(whole, data))
     assert second["anna"].meta["continues"] == "a test"
 
 
@@ -335,4 +335,4 @@ def test_going_on_with_another_partner():
     assert handles["carla"] > 0
     parts = {**second, "ben": first["ben"]}
     assert second["anna"].n_trees == 4
-    assert np.isfinite(scores_of(parts, job, data)).all()
+    assert np.isfinite(scores_of(parts, data)).all()
