@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hedgerow.errors import InvalidInput, InvalidParameter
 
 if TYPE_CHECKING:
-    from hedgerow.engine.times import TimeRule
+    from hedgerow.times import TimeRule
 
 Level = str | int | float | bool
 
@@ -42,7 +42,7 @@ MOST_GROUPS = 254
 class NumericColumn:
     """Numbers between `low` and `high`; whole ones if `integer`.
 
-    With the rule "time" or "duration" they are dates or durations, as seconds (`engine/times.py`).
+    With the rule "time" or "duration" they are dates or durations, as seconds (`times.py`).
     """
 
     name: str
@@ -65,7 +65,7 @@ class NumericColumn:
         """JSON-able; times are written as people read them, and the rule is there if there is one."""
         bounds: list[Any] = [self.low, self.high]
         if self.rule == "time":
-            from hedgerow.engine.times import written
+            from hedgerow.times import written
 
             bounds = [written(self.low), written(self.high)]
         about = {"name": self.name, "bounds": bounds, "integer": self.integer, "may_be_missing": self.may_be_missing}
@@ -407,7 +407,7 @@ def _column_from(data: Any) -> Column:
     if not has_levels:
         low, high = _pair(f"bounds of column {data['name']!r}", data["bounds"])
         if rule == "time":
-            from hedgerow.engine.times import seconds_of_text
+            from hedgerow.times import seconds_of_text
 
             low, high = (seconds_of_text(str(each)) for each in (low, high))
         return NumericColumn(data["name"], low, high, data["integer"], data["may_be_missing"], rule)
@@ -462,7 +462,7 @@ def _in_seconds(what: str, given: Any) -> tuple[Any, Any, TimeRule | None]:
     low, high = _pair(what, given)
     if not any(isinstance(each, date | timedelta) or type(each).__module__ == "numpy" for each in (low, high)):
         return low, high, None
-    from hedgerow.engine.times import seconds_of_value, time_rule
+    from hedgerow.times import seconds_of_value, time_rule
 
     rule = time_rule(low)
     if rule != time_rule(high):

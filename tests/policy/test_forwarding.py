@@ -24,6 +24,7 @@ INTERFACES = {
     "crypto/csprng.py:Keystream.start": "what the cipher calls reset_nonce",
     "crypto/identifiers.py:IdRule.to_dict": "public: a rule is written down by those who agreed on it",
     "engine/ensemble.py:Ensemble.to_dict": "every result of a role has one",
+    "engine/table.py:Column.with_values": "a sparse column does more",
     "estimators/plain.py:BoostedTreesRegressor._labels_like_training": "the classifier's does more",
     "privacy/calibrate.py:PlannedBudget.spend": "a budget that is held at the end",
     "privacy/mechanisms.py:Coin.bits": "kept for equal coins",

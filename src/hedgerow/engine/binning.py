@@ -32,9 +32,9 @@ from hedgerow.engine.level_groups import GROUP_RULES, groups_fit
 from hedgerow.engine.sparse import SparseCodes
 from hedgerow.engine.table import Column, Level, Rule, SparseColumn, Table
 from hedgerow.engine.threads import Team
-from hedgerow.engine.times import TIME_RULES
 from hedgerow.engine.vectors import BLOCK, LANES, count_edges
 from hedgerow.errors import InvalidInput, InvalidParameter
+from hedgerow.times import TIME_RULES
 
 _GROUP = 4
 _GROUP_BYTES = 2**25

@@ -43,8 +43,8 @@ from hedgerow.engine.level_groups import (
     hash_groups,
     places,
 )
-from hedgerow.engine.times import TIME_RULES, TimeRule, rule_of_dtype, seconds_of, seconds_of_value, time_rule
 from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType
+from hedgerow.times import TIME_RULES, TimeRule, rule_of_dtype, seconds_of, seconds_of_value, time_rule
 
 if TYPE_CHECKING:
     from hedgerow.engine.binning import FeatureBins

@@ -34,7 +34,6 @@ from hedgerow.engine.ensemble import Ensemble
 from hedgerow.engine.rows_ray.cluster import chosen_backend, dataset_as_blocks, reachable_address
 from hedgerow.engine.table import read_table
 from hedgerow.engine.threads import resolve_n_jobs
-from hedgerow.engine.times import TIME_RULES, TimeRule
 from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType, ModelFileError
 from hedgerow.estimators import inputs
 from hedgerow.estimators.inputs import takes_parameters
@@ -59,6 +58,7 @@ from hedgerow.protocols.central.weighing import Weighing
 from hedgerow.runtime.progress import OnProgress, watcher
 from hedgerow.schema import CategoricalColumn, Column, NumericColumn, Schema
 from hedgerow.statement import PrivacyStatement
+from hedgerow.times import TIME_RULES, TimeRule
 
 if TYPE_CHECKING:
     from hedgerow.estimators.parameters import (

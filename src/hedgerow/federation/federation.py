@@ -26,7 +26,6 @@ from hedgerow.engine.binning import FeatureBins
 from hedgerow.engine.dtypes import Bools, Ints
 from hedgerow.engine.table import Table, open_source, read_table, time_rules
 from hedgerow.engine.threads import resolve_n_jobs
-from hedgerow.engine.times import TimeRule
 from hedgerow.errors import HedgerowError, InvalidInput, InvalidParameter
 from hedgerow.estimators.inputs import (
     ALIASES,
@@ -71,6 +70,7 @@ from hedgerow.runtime.protocol import PartyData, Protocol, Settled, TrainingReco
 from hedgerow.runtime.recording import records_for
 from hedgerow.runtime.running import check_how, get_ready, run_together
 from hedgerow.schema import Column, Schema
+from hedgerow.times import TimeRule
 from hedgerow.transport.emulate import Link
 from hedgerow.transport.mtls import check_party_names
 

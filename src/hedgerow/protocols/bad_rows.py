@@ -62,11 +62,11 @@ from hedgerow.engine.table import (
 )
 from hedgerow.engine.table import Column as TableColumn
 from hedgerow.engine.threads import Team
-from hedgerow.engine.times import seconds_of_text, seconds_of_value, time_rule
 from hedgerow.errors import InvalidInput, InvalidParameter
 from hedgerow.runtime.protocol import option
 from hedgerow.schema import Column, NumericColumn, Schema
 from hedgerow.statement import Statement
+from hedgerow.times import seconds_of_text, seconds_of_value, time_rule
 
 OnBadRows = Literal["map", "raise"]
 

@@ -17,7 +17,6 @@ from hedgerow.engine.ensemble import Ensemble, TreeStack
 from hedgerow.engine.exact_sums import N_LIMBS, nearest_above
 from hedgerow.engine.growth import LevelLost, TreeGrower
 from hedgerow.engine.losses import LABEL_STEPS, MOST_ROWS, BoostingParams, Loss, Quantiser
-from hedgerow.engine.times import TIME_RULES
 from hedgerow.errors import InvalidInput, InvalidParameter, PeerLost, ProtocolError
 from hedgerow.protocols.horizontal.secure_sum import messages
 from hedgerow.protocols.horizontal.secure_sum.agreement import (
@@ -39,6 +38,7 @@ from hedgerow.protocols.horizontal.secure_sum.watching import SummedMetric, Watc
 from hedgerow.protocols.horizontal.secure_sum.weights import class_factors, common_weights, n_sums
 from hedgerow.runtime.party import Party
 from hedgerow.runtime.protocol import PartyData
+from hedgerow.times import TIME_RULES
 
 NOTHING = np.empty(0, np.int64)
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hedgerow import BoostedTreesClassifier, DPBoostClassifier, Federation, Schema, load_model
 from hedgerow.engine.binning import BinMapper
 from hedgerow.engine.table import read_table
-from hedgerow.engine.times import seconds_of, seconds_of_text, seconds_of_value, written
 from hedgerow.errors import InvalidInput, ModelFileError
+from hedgerow.times import seconds_of, seconds_of_text, seconds_of_value, written
 
 NOON = [*map(dt.datetime.fromisoformat, ["2026-03-01T12:00", "1969-12-31T23:59:59.25"])]
 NOON.insert(1, None)
