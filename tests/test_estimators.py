@@ -179,7 +179,9 @@ BAD_FITS: dict[str, tuple[type[HedgerowError], str, Callable[[], Any]]] = {
     "many levels": (
         InvalidInput,
         "column 'id' has 300 levels, but at most 255",
-        lambda: fit(pd.DataFrame({"id": [f"n{i}" for i in range(300)]}), np.arange(300) % 2),
+        lambda: BoostedTreesClassifier(many_levels="refuse").fit(
+            pd.DataFrame({"id": [f"n{i}" for i in range(300)]}), np.arange(300) % 2
+        ),
     ),
     "huge labels": (
         InvalidInput,

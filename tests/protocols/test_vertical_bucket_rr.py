@@ -522,7 +522,6 @@ def test_paper_buckets_leak_more_than_epsilon():
         ({"cache": 3}, "must be a folder"),
         ({"cache": ""}, "must be a folder"),
         ({"cache": "here", "parties": ("shop", "bank", "../post")}, "a party's name"),
-        ({"epsilon": 1.0, "subsample": 0.5}, "subsample goes with debias=False"),
     ],
     ids=str,
 )

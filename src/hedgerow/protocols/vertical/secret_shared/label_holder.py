@@ -36,6 +36,7 @@ from hedgerow.protocols.vertical.secret_shared.shape import (
     LABEL_HOLDERS,
     SPLITS,
     Shape,
+    most_bins_of,
     shape_of,
     tells_columns,
 )
@@ -127,7 +128,9 @@ def _agreed_shape(
             raise ProtocolError(
                 f"{party} says that it has {n_columns[party]} columns; a party may have {job.most_columns}"
             )
-        columns = me.recv(party, messages.ColumnShapes, n_columns=n_columns[party], max_bins=job.max_bins)
+        columns = me.recv(party, messages.ColumnShapes, n_columns=n_columns[party], max_bins=most_bins_of(job))
+        if (columns.n_bins[columns.has_levels == 0] > job.max_bins).any():
+            raise ProtocolError(f"{party} says that a column of numbers has more bins than max_bins={job.max_bins}")
         n_bins = columns.n_bins.tolist()
         has_missing, has_levels = (each.astype(np.bool_).tolist() for each in (columns.has_missing, columns.has_levels))
         bins.append(masked_rows(n_bins, has_missing))

@@ -16,7 +16,7 @@ import numpy as np
 
 from hedgerow.crypto.compare import Circuit
 from hedgerow.crypto.tournament import MAX_GROUP, Plan, Select
-from hedgerow.engine.dtypes import Ints
+from hedgerow.engine.dtypes import MAX_BINS, Ints
 from hedgerow.errors import ProtocolError
 from hedgerow.protocols.shares.columns import Matrices
 from hedgerow.protocols.shares.job import MOST_ROWS
@@ -185,9 +185,14 @@ def tells_columns(job: SecretSharedJob) -> bool:
     return min(shares) < 1.0 or trees.interaction is not None
 
 
+def most_bins_of(job: SecretSharedJob) -> int:
+    """How many bins a column can have: `max_bins` is for numbers, levels have one each."""
+    return max(job.max_bins, MAX_BINS - 1)
+
+
 def received_shape(me: Party, job: SecretSharedJob, n_rows: int | None = None) -> Shape:
     """What the label holder says about sizes, to a party with this many rows; the dealer has none."""
-    most_bins = job.most_columns * job.max_bins
+    most_bins = job.most_columns * most_bins_of(job)
     sizes = me.recv(
         job.label_holder,
         Sizes,
