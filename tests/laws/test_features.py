@@ -60,6 +60,19 @@ def test_a_feature_trains_or_is_refused_with_the_reason(protocol: str, feature: 
         check(Case.of(feature), protocol)
 
 
+DEBIASED = ("sample_weight", "class_weight", "early_stopping", "subsample", "classes", "poisson", "interaction_cst")
+
+
+@pytest.mark.parametrize("feature", DEBIASED)
+def test_features_train_on_randomised_buckets(feature: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trees that allow for noise, which are not the pooled engine's, learn about the same with a feature."""
+    randomised = {"epsilon": 8.0, "edges": "quantile", "buckets": 16, "debias": True}
+    monkeypatch.setitem(OPTIONS, "vertical.bucket_rr", randomised)
+    case = Case.of(feature)
+    found, wanted = trained(case, "vertical.bucket_rr"), pooled(case, "vertical.bucket_rr")
+    assert np.corrcoef(found.ravel(), wanted.ravel())[0, 1] > 0.5
+
+
 @pytest.mark.long
 @pytest.mark.timeout(900)  # some twenty runs, each with processes of its own
 @pytest.mark.parametrize("protocol", OPTIONS)

@@ -269,13 +269,6 @@ def test_other_protocols_refuse_a_minimum_of_rows(name):
             find(name).job.from_user(ELSEWHERE[name], settled)
 
 
-def test_what_cannot_be_had_is_refused_before_anything_is_sent():
-    """With the parameter, its value and a way out."""
-    _, data = make_data()
-    with pytest.raises(InvalidParameter, match=r"min_samples_leaf is not available.*got 5\. min_child_weight works"):
-        make_job(data, min_samples_leaf=5)
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
