@@ -358,7 +358,7 @@ def test_an_empty_column_is_named():
         ({"buckets": 257}, "buckets"),
         ({"epsilon": 0.0}, "epsilon"),
         ({"epsilon": -1.0}, "epsilon"),
-        ({"monotonic_cst": {"income": 1}}, "monotonic_cst"),
+        ({"monotonic_cst": {"region": 1}}, "monotonic_cst"),
         ({"warm_start": True}, "warm_start"),
     ],
 )
@@ -499,12 +499,11 @@ def test_weights_that_nobody_takes_are_refused():
     """By name of the protocol, before anything is run, with a way out; or by row, where they are none."""
     tables = by_party(EVERYBODY)
     fed = Federation.vertical(tables, labels=("bank", REPAID), sample_weight=WEIGHT)
-    for protocol, own in (("vertical.bucket_rr", EXACT), ("vertical.secret_shared", FEW)):
-        said = rf"bank: sample_weight is given: {protocol} does not offer weights of rows"
-        with pytest.raises(InvalidParameter, match=said):
-            fed.fit(protocol, **own)
+    said = r"bank: sample_weight is given: vertical\.mp_fedxgb does not offer weights of rows"
+    with pytest.raises(InvalidParameter, match=said):
+        fed.fit("vertical.mp_fedxgb", accept_known_leaks=True, **FEW)
     with pytest.raises(InvalidParameter, match=r"protocols that offer it: .*vertical\.homomorphic"):
-        fed.plan("vertical.noised_gradients", epsilon=math.inf)
+        fed.plan("vertical.private_histograms", epsilon=math.inf)
     for wrong, says in (
         (WEIGHT[1:], "bank: sample_weight"),
         (-WEIGHT, "bank: sample_weight.*at least 0"),
@@ -542,18 +541,12 @@ def test_secret_shares_through_the_federation():
 
 
 def test_secret_shares_refuse_what_they_cannot_do():
-    """Categories of others, a minimum weight, a dealer that is a party: the error names the parameter or the column."""
+    """A monotone column, a dealer that is a party: the error names the parameter."""
     fed = Federation.vertical(by_party(EVERYBODY), labels=("bank", REPAID))
-    with pytest.raises(InvalidInput, match=r"shop: .*region"):
-        fed.fit("vertical.secret_shared", **SHARED)
-    with pytest.raises(InvalidParameter, match="min_child_weight"):
-        fed.fit("vertical.secret_shared", min_child_weight=5.0, **SHARED)
-    plain = Federation.vertical(
-        {name: table.drop(columns="region", errors="ignore") for name, table in by_party(EVERYBODY).items()},
-        labels=("bank", REPAID),
-    )
+    with pytest.raises(InvalidParameter, match="monotonic_cst"):
+        fed.fit("vertical.secret_shared", monotonic_cst={"income": 1}, **SHARED)
     with pytest.raises(InvalidParameter, match="dealer must be a party of its own"):
-        plain.fit("vertical.secret_shared", dealer="shop", **SHARED)
+        fed.fit("vertical.secret_shared", dealer="shop", **SHARED)
 
 
 # --- explanations and parts for other tools --------------------------------------------------------------------------

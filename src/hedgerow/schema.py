@@ -449,9 +449,12 @@ def _check_rule(name: str, rule: Any, known: tuple[str, ...]) -> None:
         raise InvalidParameter(f"the rule of column {name!r} must be one of {', '.join(known)}, got {rule!r}")
 
 
-def _hash_groups(name: str, count: Any) -> tuple[Level, ...]:
-    from hedgerow.engine.level_groups import hash_groups
+def hash_groups(count: int) -> tuple[str, ...]:
+    """What groups of levels are called, in the order of their codes (`engine/level_groups.py`)."""
+    return tuple(f"hash {group} of {count}" for group in range(count))
 
+
+def _hash_groups(name: str, count: Any) -> tuple[Level, ...]:
     if not isinstance(count, int) or isinstance(count, bool) or not 2 <= count <= MOST_GROUPS:
         raise InvalidParameter(f"levels of column {name!r} can be 2 to {MOST_GROUPS} public groups, got {count!r}")
     return hash_groups(count)

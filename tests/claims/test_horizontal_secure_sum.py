@@ -245,7 +245,7 @@ def test_an_owner_is_asked_twice_for_a_level():
 
     played, data = meddled(Twice)
     (refusal,) = refusals(played, data)[:1]
-    assert "was asked for the sums of Position(purpose=2, tree=1, level=1, part=0) after those of" in refusal
+    assert "was asked for the sums of Position(purpose=3, tree=1, level=1, part=0) after those of" in refusal
     per_owner = [len(played.recording("coordinator").messages(MaskedHistogram, "received", name)) for name in data]
     assert max(per_owner) <= 5  # three levels of the first tree, two of the second, and none again
 
@@ -263,7 +263,7 @@ def test_an_owner_is_asked_for_an_earlier_level():
 
     played, data = meddled(Back)
     assert any(
-        "level=0, part=0) after those of Position(purpose=2, tree=1, level=1" in s for s in refusals(played, data)
+        "level=0, part=0) after those of Position(purpose=3, tree=1, level=1" in s for s in refusals(played, data)
     )
 
 
@@ -282,7 +282,7 @@ def test_an_owner_is_asked_again_after_new_keys():
     words = refusals(played, data)
     assert words
     assert all(
-        "was asked for the sums of Position(purpose=2, tree=1, level=1, part=0) after" in sentence for sentence in words
+        "was asked for the sums of Position(purpose=3, tree=1, level=1, part=0) after" in sentence for sentence in words
     )
 
 

@@ -339,5 +339,5 @@ def test_where_classes_are_not_listed_the_statement_says_so():
         more = {"classes": None} if "noised" in way else {"schema": without}
         assumed = fed.fit(way.split(",")[0], **{**options, **more}).statement().assumed_of_data
         assert any("was read off the labels" in sentence for sentence in assumed)
-    with pytest.raises(InvalidParameter, match="classes must list the two classes"):
+    with pytest.raises(InvalidParameter, match="classes must list two or more different classes"):
         fed.fit("vertical.noised_gradients", epsilon=2.0, delta=1e-5, classes=["no"], **SMALL)

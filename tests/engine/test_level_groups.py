@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from hedgerow import BoostedTreesClassifier, DPBoostClassifier, Federation, Schema, load_model
 from hedgerow.engine.binning import FeatureBins
-from hedgerow.engine.level_groups import REST, frequent_levels, group_of, hash_groups
+from hedgerow.engine.level_groups import REST, frequent_levels, group_of
 from hedgerow.engine.table import read_table
 from hedgerow.errors import InvalidInput, InvalidParameter, ModelFileError
+from hedgerow.schema import hash_groups
 
 RNG = np.random.default_rng(3)
 SHOPS = [f"shop {k}" for k in RNG.zipf(1.2, 4000) % 700]

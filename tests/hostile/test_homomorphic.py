@@ -258,7 +258,7 @@ def test_totals_of_nodes_that_are_too_small_are_not_taken():
     """Who has 120 rows and sums nothing below 121 expects no message with totals, and sends no sums."""
     pooled = make_pooled(np.random.default_rng(1), 120, n_numeric=4)
     data = deal_columns(pooled, ("anna", "ben"), "anna")
-    asking = vertical.make_job(HomomorphicJob, data)
+    asking = vertical.make_job(HomomorphicJob, data, min_rows_per_sum=2)
     guarded = vertical.make_job(HomomorphicJob, data, min_rows_per_sum=121)
     sent = []
 

@@ -126,7 +126,7 @@ HUGE = np.iinfo(np.int64).max
         ({"candidates": [HUGE]}, "with candidates = 9223372036854775807"),
         ({"bins": [2**40], "candidates": [2**40]}, "with bins = 1099511627776"),
         ({"bins": [12], "candidates": [11]}, r"\[11\] possible splits of \[12\] bins"),
-        ({"bins": [12], "candidates": [24]}, r"\[24\] possible splits of \[12\] bins"),
+        ({"bins": [12], "candidates": [25]}, r"\[25\] possible splits of \[12\] bins"),
         ({"n_rows": 2**31}, "with n_rows = 2147483648"),
     ],
 )
@@ -172,7 +172,9 @@ def test_more_columns_than_a_party_may_have_are_refused(kind):
     """Nobody counts the possible splits of columns beyond what was announced and allowed."""
     many = np.ones(MOST_COLUMNS + 1, np.int32)
     setting = secret_shared(2) if kind is ColumnShapes else mp_fedxgb()
-    refused = spoiled(setting, kind, lambda _: kind(many, np.zeros(len(many), np.uint8)), party="anna")
+    none = np.zeros(len(many), np.uint8)
+    told = ColumnShapes(many, none, none) if kind is ColumnShapes else ColumnSizes(many, none)
+    refused = spoiled(setting, kind, lambda _: told, party="anna")
     assert "n_bins of" in refused
     assert "65537" in refused
 

@@ -139,11 +139,11 @@ def test_classes_and_weights(tmp_path):
 
 def test_weights_that_a_protocol_does_not_take(tmp_path):
     """Said before anybody accepts, with the file, the dataset and a way out."""
-    homes, proposal = organisations(tmp_path)
+    homes, proposal = organisations(tmp_path, per="message")
     home = homes["bank"]
     text = home.party_toml.read_text()
     home.party_toml.write_text(text.replace('label = "bad"', 'label = "bad"\nweight = "x1"'))
-    said = rf"\[data.customers\] has a weight: {PLAIN} takes no weights of rows; leave them out"
+    said = rf"\[data.customers\] has a weight: {PLAIN} takes no weights of rows with these options; leave them out"
     with pytest.raises(InvalidParameter, match=said):
         view(proposal, Home(home.path))
 

@@ -9,12 +9,12 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from hedgerow.engine.level_groups import hash_groups
 from hedgerow.errors import InvalidInput, ProtocolError
 from hedgerow.federation.federation import Federation
 from hedgerow.protocols.horizontal.secure_sum.agreement import agree, check_agreement, check_description
 from hedgerow.protocols.horizontal.secure_sum.messages import TableDescription
 from hedgerow.runtime import resources as memory
+from hedgerow.schema import hash_groups
 
 PROTOCOL = "horizontal.secure_sum"
 

@@ -144,7 +144,7 @@ def broken_documents():
     yield [], "part of a vertical model"
     yield {}, "part of a vertical model"
     yield changed(owner, "format", "hedgerow-model"), "part of a vertical model"
-    yield changed(owner, "version", 2), "version 2"
+    yield changed(owner, "version", 3), "version 3"
     yield changed(owner, "version", True), "version True"
     yield changed(owner, "role", "coordinator"), "role must be"
     yield changed(owner, "role", ["label_holder"]), "role must be"

@@ -177,7 +177,7 @@ NODE = ("trees", 0, "nodes", 0)
     [
         (changed("role", "shared"), "role must be one of"),
         (changed("target", ...), "'target' is lacking"),
-        (changed("extra", 1), "'extra' that version 1 does not know"),
+        (changed("extra", 1), "'extra' that version 2 does not know"),
         (changed("holders", ["bank", 3]), "holders must be names"),
         (changed("holders", ["shop", "bank"]), "the label holder, then all others"),
         (changed("holders", ["bank", "shop", "shop"]), "at least 2 different holders"),

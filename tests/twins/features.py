@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
 from typing import Any
@@ -257,6 +257,8 @@ def options_for(case: Case, protocol: str) -> dict[str, Any]:
         bounds = {called[name]: _bounds(case.columns[name]) for name in NAMES if name not in texts}
         about = {"label_bounds": (0.0, 24.0)} if case.task == "regression" else {"classes": _classes(case)}
         options["schema"] = Schema.from_public(bounds=bounds, levels=texts, may_be_missing=[called["b0"]], **about)
+        if texts:  # grown trees ask about numbers only; the other policy sets parameters of trees by itself
+            options["policy"] = "smooth_then_trees"
     return options
 
 
@@ -271,6 +273,8 @@ def _classes(case: Case) -> list[int]:
 def fitted(case: Case, protocol: str, **how: Any) -> Run:
     """The run, or the second of two where the first is gone on from."""
     federation, options = federation_of(case, protocol), options_for(case, protocol)
+    if options.get("policy") == "smooth_then_trees":
+        case = replace(case, params={name: case.params[name] for name in case.params.keys() - SMALL.keys()})
     run = federation.fit(protocol, **case.params, **options, **how)
     if not case.more_trees:
         return run

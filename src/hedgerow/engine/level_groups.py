@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 
 from hedgerow.engine.dtypes import MAX_BINS
 from hedgerow.errors import InvalidParameter
+from hedgerow.schema import hash_groups
 
 ManyLevels = Literal["hash", "frequent", "refuse"]
 GroupRule = Literal["hash", "frequent"]
@@ -34,11 +35,6 @@ def check_many_levels(value: Any) -> None:
     """Raise unless it is one of the three ways."""
     if value not in get_args(ManyLevels):
         raise InvalidParameter(f"many_levels must be 'hash', 'frequent' or 'refuse', got {value!r}")
-
-
-def hash_groups(count: int) -> tuple[str, ...]:
-    """What the groups are called, in the order of their codes."""
-    return tuple(f"hash {group} of {count}" for group in range(count))
 
 
 def group_of(level: Any, count: int) -> int:

@@ -40,10 +40,10 @@ from hedgerow.engine.level_groups import (
     ManyLevels,
     check_many_levels,
     frequent_levels,
-    hash_groups,
     places,
 )
 from hedgerow.errors import InvalidInput, InvalidParameter, InvalidType
+from hedgerow.schema import hash_groups
 from hedgerow.times import TIME_RULES, TimeRule, rule_of_dtype, seconds_of, seconds_of_value, time_rule
 
 if TYPE_CHECKING:

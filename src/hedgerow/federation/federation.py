@@ -172,8 +172,10 @@ class Chosen(NamedTuple):
         for column in data.table.columns:
             if column.levels is not None:
                 features.check(self.protocol.name, "levels", f"{brought.name}: column {column.name!r} has levels")
-        if sum(each is not None for each in data.classes or ()) > 2:
-            features.check(self.protocol.name, "classes", f"{brought.name}: the labels have {len(data.classes or ())}")
+        listed = Declared.of(self.task, self.options, None).classes
+        n_classes = sum(each is not None for each in listed or data.classes or ())
+        if n_classes > 2:
+            features.check(self.protocol.name, "classes", f"{brought.name}: labels are of {n_classes} classes")
         if self.stops_early and brought.has_labels:
             data = self._with_validation(brought, data)
         return self._with_class_weights(brought, data)

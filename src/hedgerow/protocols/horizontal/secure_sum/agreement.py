@@ -16,11 +16,12 @@ from types import MappingProxyType
 from typing import Any
 
 from hedgerow.engine.dtypes import MAX_BINS
-from hedgerow.engine.level_groups import MOST_GROUPS, groups_fit, hash_groups
+from hedgerow.engine.level_groups import MOST_GROUPS, groups_fit
 from hedgerow.engine.table import Level, Rule
 from hedgerow.errors import InvalidInput
 from hedgerow.protocols.horizontal.secure_sum.messages import Agreement, TableDescription, refuse
 from hedgerow.protocols.number_line import KINDS, common_kind
+from hedgerow.schema import hash_groups
 from hedgerow.times import TIME_RULES
 from hedgerow.transport.frames import Message
 

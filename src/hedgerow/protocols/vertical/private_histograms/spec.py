@@ -201,7 +201,7 @@ def warmup(job: PrivateHistogramsJob) -> Rehearsal:
 
 LACKS = {
     **not_yet(
-        "class_weight many_levels colsample_bylevel interaction_cst squared sample_weight classes levels "
+        "class_weight many_levels colsample_bylevel interaction_cst squared sample_weight classes "
         "colsample_bytree max_features monotonic_cst"
     ),
     "early_stopping": "scores stay on shares while trees grow; a loss would be one more release, and what it costs "
