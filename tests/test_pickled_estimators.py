@@ -102,6 +102,7 @@ def test_the_model_of_owners_of_rows_is_an_estimator() -> None:
     np.testing.assert_array_equal(through_joblib(model).predict_proba(X), model.predict_proba(X))
 
 
+@pytest.mark.filterwarnings("ignore:DPBoostClassifier is cross-validated without a budget")
 def test_a_search_runs_in_processes() -> None:
     """GridSearchCV hands plain and private estimators to joblib's processes, and finds what it finds alone."""
     grid = {"max_iter": [1, 3]}
