@@ -7,7 +7,7 @@ import re
 import pytest
 
 from hedgerow.estimators.inputs import UNSUPPORTED, own_names
-from hedgerow.estimators.plain import BoostedTreesRegressor
+from hedgerow.estimators.plain import BoostedTreesClassifier, BoostedTreesRegressor
 from hedgerow.node.job_file import FORMAT as JOB
 from hedgerow.node.job_file import ROLES
 from hedgerow.node.party_file import FORMAT as PARTY
@@ -48,6 +48,7 @@ def is_ours(text: str) -> bool:
     keys = keys_of(JOB.schema()) | keys_of(PARTY.schema())
     return text.strip("[]") in {
         *BoostedTreesRegressor().get_params(),
+        *BoostedTreesClassifier().get_params(),
         *names(),
         *services(),
         *options,
@@ -71,7 +72,8 @@ def test_names_of_xgboost_are_accepted_as_they_are():
     for theirs, *_, ours in (row for row in rows("Parameters") if len(row) == 4):
         for name in CODE.findall(theirs):
             value = "reg:squarederror" if name == "objective" else 1
-            (accepted,) = own_names(BoostedTreesRegressor, {name: value})
+            kind = BoostedTreesClassifier if name == "scale_pos_weight" else BoostedTreesRegressor
+            (accepted,) = own_names(kind, {name: value})
             assert accepted in CODE.findall(ours), name
 
 
@@ -83,9 +85,7 @@ def test_roles_are_those_of_the_job_file():
 
 def test_what_is_missed_is_missing():
     """What the page says is not there is refused between parties."""
-    from hedgerow.federation.federation import NOT_FEDERATED
-
-    assert {"warm_start", "early_stopping"} <= set(NOT_FEDERATED)
+    assert "init_model" not in keys_of(JOB.schema())
     assert {"alpha", "grow_policy", "device", "sampling_method"} <= set(UNSUPPORTED)
 
 

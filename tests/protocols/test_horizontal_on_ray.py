@@ -138,13 +138,13 @@ def test_private_edges_and_private_trainings_read_files_too(tables, folders):
 
 
 def test_what_files_cannot_be_is_said(folders):
-    """Labels beside the files, weights, other protocols, a schema without dp; before anything moves."""
+    """Labels beside the files, negative weights, a schema without dp; before anything moves."""
     X = {"anna": (folders["anna"], np.zeros(300)), "ben": (folders["ben"], "late")}
     with pytest.raises(InvalidParameter, match="anna: labels of files are in a column of theirs"):
         Federation.horizontal(X)
     weighted = Blocks(folders["anna"], target="late", weight="amount")
     data = {"anna": (weighted, None), **{name: (folders[name], "late") for name in ("ben", "carla")}}
-    with pytest.raises(InvalidParameter, match="anna: sample_weight is given"):
+    with pytest.raises(InvalidInput, match=r"anna: sample_weight: .*in row 3; weights must be at least 0"):
         Federation.horizontal(data).fit(NAME, **TREES)
     schema = private_params()["schema"]
     with pytest.raises(InvalidInput, match="anna: rows in files are not mapped"):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
+from hedgerow.engine.level_groups import ManyLevels
 from hedgerow.engine.losses import MissingUnseen
 from hedgerow.privacy.budget_file import Dataset
 from hedgerow.protocols.bad_rows import OnBadRows
@@ -90,6 +91,7 @@ class PlainParameters(HowToRun, Trees, total=False):
     gradient_bits: int | None
     missing_unseen: MissingUnseen
     one_hot_levels: Any
+    many_levels: ManyLevels
     callbacks: Sequence[Any] | None
 
 
