@@ -137,6 +137,20 @@ def test_classes_and_weights(tmp_path):
     replayed(folders, COMMITMENT, saying="bank")
 
 
+def test_a_run_that_stops_early(tmp_path):
+    """The rows that are watched follow from the agreed job and the label holder's own labels: they are found again."""
+    homes, proposal = organisations(
+        tmp_path / "homes", "vertical.homomorphic", early_stopping=True, n_iter_no_change=1, validation_fraction=0.3
+    )
+    trained(homes, proposal)
+    folders = handed_over(homes, proposal, tmp_path)
+    part = load_part(folders["bank"] / "part.json")
+    (curve,) = part.ensemble.meta["learning_curve"].values()
+    assert 0 <= part.ensemble.meta["best_iteration"] < len(curve)
+    assert part.ensemble.n_iterations == part.ensemble.meta["best_iteration"] + 1
+    replayed(folders)
+
+
 def test_weights_that_a_protocol_does_not_take(tmp_path):
     """Said before anybody accepts, with the file, the dataset and a way out."""
     homes, proposal = organisations(tmp_path, per="message")
