@@ -39,9 +39,13 @@ UNLIKE_THE_ENGINE = (
 )
 
 
-def _of_features(job: SecretSharedJob) -> Iterator[str]:
-    """What else is learned because of what the job asks for."""
+def _of_features(job: SecretSharedJob, meta: Mapping[str, Any]) -> Iterator[str]:
+    """What else is learned because of what the job asks for, or of what rows and labels are."""
     holder, trees = job.label_holder, job.boosting
+    if job.task == "classification":
+        yield "Everybody learned how many classes there are."
+    if meta.get("weighted"):
+        yield "Everybody learned bounds of the sum and of the mean of the weights of rows, which are powers of two."
     if job.stops_early:
         yield (
             f"After each iteration {holder} said whether it goes on, and in the end how many iterations are kept; of "
@@ -69,7 +73,7 @@ def statement(job: SecretSharedJob, meta: Mapping[str, Any]) -> Statement:
             f"{holder} also learned which way the winning splits send the rows of their nodes. So it knows the rows of "
             "every node."
         ),
-        *_of_features(job),
+        *_of_features(job, meta),
         "Labels, gradients, sums, gains and values of columns were opened to nobody.",
         "Each party has its own part of the model.",
         UNLIKE_THE_ENGINE,
