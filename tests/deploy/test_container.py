@@ -16,7 +16,7 @@ from twins.documented import options_of
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "deploy" / "Containerfile"
-MAY_BE_COPIED = {"pyproject.toml", "constraints.txt", "README.md", "LICENSE", "src"}
+MAY_BE_COPIED = {"pyproject.toml", "hatch_build.py", "constraints.txt", "README.md", "LICENSE", "src"}
 SECRET = re.compile(r"key|pem|secret|passphrase|token|party\.toml|budget|audit", re.IGNORECASE)
 
 
