@@ -75,7 +75,7 @@ class InteractionsOfColumns(Message, name="vertical.explaining.interactions_of_c
         "goes elsewhere"
     )
     first_row: messages.FirstRow
-    # By number of column; behind the own columns one entry for those of all others together.
+    # By number of column; behind its own columns one entry for those of all others together.
     values: Annotated[Float64s, Shape("n_rows", "n_columns", "n_columns_and_others", "n_outputs"), FINITE]
 
 

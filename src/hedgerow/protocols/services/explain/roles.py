@@ -131,7 +131,7 @@ def _own_importances(me: Party, job: ExplainingJob, part: OwnerPart) -> Importan
 
 
 def _own_rows(me: Party, job: ExplainingJob, part: OwnerPart, codes: Bytes) -> Contributions | Interactions:
-    """Answer for all rows, and take what the own columns add to the scores of each."""
+    """Answer for all rows, and take what its own columns add to the scores of each."""
     n_rows, kind = codes.shape[1], OF_COLUMNS[job.what]
     begin = me.recv(job.label_holder, messages.BeginExplaining, n_rows=n_rows, most_batch_rows=job.batch_rows)
     batches: list[Floats] = []  # as they come: what is only announced takes no memory
