@@ -204,7 +204,9 @@ def fit_together(first: str, second: str) -> bool:
         return False
     if "sparse" in both and both & BY_NAME:
         return False
-    return both not in ({"levels", "many_levels"}, {"dates", "monotonic_cst"}, {"classes", "monotonic_cst"})
+    if "monotonic_cst" in both and both & {"dates", "classes", "quantile"}:
+        return False  # quantiles of leaves keep to no order, and so on
+    return both != {"levels", "many_levels"}
 
 
 def federation_of(case: Case, protocol: str) -> Federation:
