@@ -22,7 +22,7 @@ PIP        := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet i
 help:
 	@echo "make demo    train on a real dataset and show the result; installs what Hedgerow needs, and no more"
 	@echo "make setup   create .venv with all that working on it needs, in pinned versions (again when they change)"
-	@echo "make test    run the tests (about 20 minutes on two cores)"
+	@echo "make test    run the tests (about 25 minutes on two cores)"
 	@echo "make test-long   run the tests that take longer, which make test leaves out"
 	@echo "make check   lint, format, types and house rules: quick, before every commit"
 	@echo "make docs    build the documentation as a site, in site/"
